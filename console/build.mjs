@@ -1,5 +1,5 @@
-// Builds the console into dist/: an index.html, and files whose names have a hash of their content, each also
-// compressed. The daemon's build embeds what is there.
+// Builds the console into dist/: index.html and files with a hash of their content in their names, each also
+// compressed. The daemon's build embeds these files.
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
@@ -9,14 +9,14 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const dist = join(here, "dist");
-/** The most that all files may have together, compressed by gzip, in bytes. */
+/** The largest size of all files together, compressed by gzip, in bytes. */
 const LIMIT = 300 * 1024;
 
-/** The library of probes: what `probes/` has, with a source that both directions have standing there once. */
+/** The library of probes in `probes/`. A source that both directions share is in it once. */
 export function library() {
   const probes = join(here, "../probes");
   const index = JSON.parse(readFileSync(join(probes, "index.json"), "utf8"));
-  // The console has the fields from the windows that it shows.
+  // The windows that the console shows have the fields.
   return index.map(({ fields: _, ...entry }) => {
     const config = JSON.parse(readFileSync(join(probes, entry.name, `${entry.name}.json`), "utf8"));
     if (config.egress && config.ingress && config.egress.source === config.ingress.source) {
@@ -26,7 +26,7 @@ export function library() {
   });
 }
 
-/** The rules by which the values of CPUs become one, from the description of the API. */
+/** The rules that combine the values of CPUs, from the description of the API. */
 function aggregations() {
   const text = readFileSync(join(here, "../api/openapi.yaml"), "utf8");
   return /\n +agg:\n[^]*?enum: \[([^\]]*)\]/.exec(text)[1].split(", ");
@@ -55,7 +55,7 @@ export async function bundle(options = {}) {
   return new Map(result.outputFiles.map((file) => [file.path.slice(dist.length + 1), Buffer.from(file.contents)]));
 }
 
-/** Bundles the page of a fleet, which the operator serves: the names of its files begin with `fleet`, and it shares none of them. */
+/** Bundles the fleet page for the operator. The names of its files begin with `fleet`. It shares no file. */
 async function fleet() {
   const out = await bundle({ entryPoints: { fleet: "src/fleet.tsx" }, splitting: false });
   const file = (extension) => [...out.keys()].find((name) => name.endsWith(extension));
@@ -83,7 +83,7 @@ export async function files(options) {
   return out;
 }
 
-/** The licences of the libraries that the bundle contains, which ask to be named. */
+/** The licences of the bundled libraries. Each licence demands this notice. */
 function notices() {
   const names = Object.keys(JSON.parse(readFileSync(join(here, "package.json"), "utf8")).dependencies);
   const more = ["style-mod", "crelt", "w3c-keyname", "@lezer/common", "@lezer/lr", "@preact/signals-core"];

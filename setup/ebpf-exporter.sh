@@ -1,6 +1,6 @@
 #!/bin/sh
-# ebpf-exporter.sh DIRECTORY: installs Cloudflare's ebpf_exporter into DIRECTORY/bin, unless it is there. Go builds it from
-# the module proxy. The script does not change the system. Fails with the reason on stderr.
+# ebpf-exporter.sh DIRECTORY: installs Cloudflare's ebpf_exporter into DIRECTORY/bin, unless it is there. Go builds it
+# from the module proxy. The script does not change the system. Fails with the reason on stderr.
 set -eu
 mkdir -p "$1/bin"
 cd "$1"

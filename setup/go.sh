@@ -1,7 +1,7 @@
-# go.sh: scripts that build with Go source this file, in their target directory. It puts a recent Go on PATH. Debian 12's Go is
-# too old, but fetches a newer one as a module, into toolchain/. Ends the script with the reason if there is none.
+# go.sh: puts a recent Go on PATH. Scripts that build with Go source this file in their target directory. Debian 12's Go
+# is too old, but fetches a newer one as a module, into toolchain/. Without Go, the script ends with the reason.
 
-# The Go that is fetched if the installed one is too old, and its digest as the checksum database has it.
+# The Go that is fetched if the installed one is too old, and its digest from the checksum database.
 go=go1.26.0
 
 PATH="$PATH:/usr/local/go/bin"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# install.sh [--demo] [--arm64] [--bench] [COMMAND...]: installs the packages for building, testing and the demo on Debian and
-# its derivatives, with --demo only those for the demo, with --arm64 also those for `make test-arm64`, with --bench the
-# programs of others that `make bench` measures beside ours, then runs COMMAND. If nothing is missing, it calls neither apt
-# nor rustup.
+# install.sh [--demo] [--arm64] [--bench] [COMMAND...]: installs the packages for building, testing and the demo on
+# Debian and its derivatives, then runs COMMAND. --demo: only the packages for the demo. --arm64: also those for
+# `make test-arm64`. --bench: also other projects' programs that `make bench` measures. If nothing is missing, it calls
+# neither apt nor rustup.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -77,7 +77,7 @@ if [ -z "$demo" ]; then
     need_command tshark tshark           # a second opinion on captures
     need_command nfcapd nfdump           # collectors of IPFIX
     need_file /usr/lib/python3/dist-packages/ipfix/__init__.py python3-ipfix
-    # A receiver of streams; Debian has its server where no PATH looks.
+    # A receiver of streams. Debian has its server outside of PATH.
     [ -n "$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] || missing="$missing postgresql"
     need_command psql postgresql-client
     # The client of Kafka is built with OpenSSL; its server comes from Maven, its reader is kcat.
@@ -125,8 +125,8 @@ if [ -n "$bench" ]; then
     need_file /usr/include/zlib.h zlib1g-dev
 fi
 
-# rust_is_there: succeeds if the Rust on PATH is new enough and has the components that `make check` calls. The demo needs
-# none of them.
+# rust_is_there: succeeds if the Rust on PATH is new enough and has the components that `make check` calls. The demo
+# needs no components.
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 rust_is_there() {
     version=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)

@@ -1,8 +1,8 @@
 #!/bin/sh
-# kubernetes.sh DIRECTORY: installs kube-apiserver and etcd into DIRECTORY/bin, unless they are there. Go builds them once from
-# the module proxy, in 15 minutes of processor time. The modules are in setup/kubernetes, and go.sum there has the digest of each
-# source. The script does not change the system. Debian 12's Go is too old; it fetches the newer one as a module. Fails with the
-# reason on stderr.
+# kubernetes.sh DIRECTORY: installs kube-apiserver and etcd into DIRECTORY/bin, unless they are there. Go builds them
+# once from the module proxy, in 15 minutes of processor time. setup/kubernetes has the modules, with the digest of each
+# source in go.sum. The script does not change the system. Debian 12's Go is too old, but fetches a newer one as a
+# module. Fails with the reason on stderr.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1/bin"
@@ -12,7 +12,7 @@ directory=$PWD
 [ -x bin/kube-apiserver ] && [ -x bin/etcd ] && exit
 . "$here/go.sh"
 
-# build MODULE PACKAGE NAME LDFLAGS: a file that exists is complete.
+# build MODULE PACKAGE NAME LDFLAGS: an existing file is complete.
 build() {
     [ -x "bin/$3" ] && return
     (cd "$here/kubernetes/$1" && go build -mod=readonly -trimpath -ldflags "-s -w $4" -o "$directory/bin/.$3" "$2")

@@ -44,7 +44,7 @@ if [ ! -e bin/moto_server ]; then
     moto/bin/pip install --quiet --require-hashes -r "$requirements/moto.txt"
     ln -sf ../moto/bin/moto_server bin/moto_server
 fi
-# The engine of ClickHouse; it has half a GiB.
+# The engine of ClickHouse. It takes 0.5 GiB.
 if [ ! -e bin/.chdb ]; then
     python3 -m venv --clear chdb
     chdb/bin/pip install --quiet --require-hashes -r "$requirements/chdb.txt"
@@ -59,6 +59,22 @@ if [ ! -e kafka ]; then
     (cd kafka-new && sha256sum --quiet --strict --check "$requirements/kafka.sha256")
     [ "$(find kafka-new -type f | wc -l)" -eq "$(wc -l <"$requirements/kafka.sha256")" ]
     mv kafka-new kafka
+fi
+# The commands of Kafka's archive, of which Maven has the libraries alone.
+for command in storage=kafka.tools.StorageTool server-start=kafka.Kafka; do
+    cat >bin/.kafka-command <<END
+#!/bin/sh
+exec java -Xmx256m -XX:TieredStopAtLevel=1 -cp "\$(dirname "\$(readlink -f "\$0")")/../kafka/*" ${command#*=} "\$@"
+END
+    chmod +x bin/.kafka-command
+    mv bin/.kafka-command "bin/kafka-${command%%=*}.sh"
+done
+
+# goflow2's reader of IPFIX, in some seconds.
+if [ ! -e bin/goflow2 ]; then
+    . "$here/go.sh"
+    (cd "$here/goflow2" && go build -mod=readonly -trimpath -ldflags "-s -w" -o "$OLDPWD/bin/.goflow2" .)
+    mv bin/.goflow2 bin/goflow2
 fi
 
 # The OpenTelemetry collector, which Go builds from the modules in setup/otelcol, in two minutes of processor time.

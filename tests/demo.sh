@@ -3,11 +3,11 @@
 #
 #   client:client0 192.0.2.1 <---> 192.0.2.2 server0:server    (network namespaces; the daemon is in `server`)
 #
-# First the client sends TCP SYNs from 256 addresses and real pings. The server answers each SYN with a RST and each ping
-# with a reply, so that both directions have something to count. The demo compares the counts with the packets sent: ingress
-# with the client's own count, egress with the statistics of the interface. The demo fails if they differ. Then clients
-# talk to servers, so that the console has something to show. With KEEP=1 they go on for an hour, until Ctrl-C. Everything made
-# here is removed at the end.
+# First the client sends TCP SYNs from 256 addresses and pings. The server answers each SYN with a RST and each ping
+# with a reply, so that both directions have something to count. The demo compares the counts with the sent packets:
+# ingress with the client's own count, egress with the statistics of the interface. The demo fails if they differ. Then
+# clients talk to servers, so that the console has something to show. With KEEP=1 they continue for an hour, or until
+# Ctrl-C. At the end the demo removes all that it made.
 #
 #   demo.sh [--built]    --built: the binaries are in DEMO_BIN, by default where a build leaves them
 set -euo pipefail
@@ -68,7 +68,7 @@ step() {
     printf '\n== %s\n' "$*"
 }
 
-# inside NAMESPACE COMMAND...: nsenter is used because `ip netns exec` mounts /sys anew and hides the BPF file system.
+# inside NAMESPACE COMMAND...: calls nsenter, because `ip netns exec` mounts /sys anew and hides the BPF file system.
 inside() {
     nsenter --net="/run/netns/$1" "${@:2}"
 }
@@ -104,7 +104,7 @@ ip -n "$client" route add local 198.51.100.0/24 dev lo
 ip -br -n "$server" link show dev server0
 
 export TWINPROBE_SERVER="unix:$dir/sock"
-# The console's user may deploy probes that observe. The command prints the token, and the line for the daemon's file of tokens.
+# The console's user may deploy probes that observe. The command prints the token, and the line for the token file.
 "$bin/twinprobe" token visitor operator >"$dir/token"
 token=$(sed -n 1p "$dir/token")
 (umask 077 && sed -n 2p "$dir/token" >"$dir/tokens")
@@ -122,8 +122,8 @@ serve() {
     return 1
 }
 
-# The daemon warns that XDP does not see VLAN tags which the other end of the pair keeps outside of the packets. The client
-# sends no tags.
+# The daemon warns that XDP does not see VLAN tags, because the other end of the pair keeps tags outside of packets. The
+# client sends no tags.
 apply() {
     local code=0
     "$bin/twinprobe" apply "$@" 2>"$dir/warnings" || code=$?
@@ -151,8 +151,8 @@ pings() {
     ip netns exec "$client" ping -q -c 10 -i 0.01 -W 30 192.0.2.2 | sed -n 's/ packets transmitted/&/p'
 }
 
-# left_server: the packets that passed the TC egress hook of server0, by the statistics of the interface: those that
-# left and those that found no room at the other end.
+# left_server: the packets that passed the TC egress hook of server0, by the statistics of the interface: sent packets
+# and those without room at the other end.
 left_server() {
     inside "$server" cat /proc/net/dev | awk -F: '$1 ~ /server0/ { split($2, n, " "); print n[10] + n[12] }'
 }
@@ -223,7 +223,7 @@ serve
 echo "started again"
 wait "$sender"
 sent=$(awk '{ sum += $1 } END { print sum }' "$dir/sent")
-# The window that was open when the last packet came ends by the clock.
+# The window with the last packet ends by its interval.
 last=$(newest)
 until [ "$(newest)" -gt "$last" ]; do
     sleep 0.05
@@ -264,9 +264,9 @@ node tests/demo/door.mjs outside "$dir/console" >"$dir/port" &
 others+=($!)
 beside "$client" node tests/demo/clients.mjs "$longest"
 beside "$client" ping -q -i 0.5 -w "$longest" -I 198.51.100.1 192.0.2.2 >/dev/null
-# Floods of SYNs, each for 8 s, to a port at which nobody listens.
+# Floods of SYNs, each for 8 s, to a closed port.
 flood() {
-    # The process that the shell waits for ends together with it.
+    # Also ends the process that the shell waits for.
     trap 'kill "$step" 2>/dev/null; exit' TERM
     while sleep 25 & step=$!; wait "$step"; do
         "$bin/traffic" --netns "$client" --interface client0 --rate 2000 --duration 8 --addresses 4096 --ports 4 \

@@ -1,6 +1,6 @@
 """summary.py JUNIT [COUNT]: the end of a test run, from the report that cargo-nextest has written.
 
-Prints for each failed test its name, its seeds, what it said of its failure and the last lines of its daemons' logs; then
+Prints for each failed test its name, its seeds, its failure messages and the last lines of its daemons' logs; then
 the COUNT slowest tests, 0 by default; at the end `N passed, N failed`. Exits with 1 if a test has failed or none has run.
 """
 
@@ -18,7 +18,7 @@ def last(text, count):
 
 
 def show(name, case):
-    """Prints what a failed test has left."""
+    """Prints the output of a failed test."""
     out, err = ((case.findtext(tag) or "") for tag in ("system-out", "system-err"))
     print(f"\nFAILED {name}")
     for seed in sorted(set(re.findall(r"TWINPROBE_SEED=\d+", out + err))):

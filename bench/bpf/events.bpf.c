@@ -68,7 +68,7 @@ static __always_inline void report_event(const __u8 *data, const __u8 *end)
 	__u64 now = bpf_ktime_get_ns(), check;
 	struct event *event;
 
-	/* Events that were not due during a pause of the sender are not made up for. */
+	/* After a pause of the sender, missed events do not follow. */
 	if (!producer || (INTERVAL && now < producer->due))
 		return;
 	if (INTERVAL)

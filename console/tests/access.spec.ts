@@ -27,7 +27,7 @@ const VIEWS: [string, RegExp][] = [
   ["capabilities", /lookup and delete batch|iterative/],
 ];
 
-// The condition has a long line, and the second document makes a difference.
+// The condition has a long line, and the second document has a difference.
 const CONDITION = `${"rate(ingress.talker, 'packets') > 100 || ".repeat(4)}max(ingress.talker, 'packets') > 100`;
 
 let neighbour: Neighbour;

@@ -1,4 +1,4 @@
-// The screenshots in docs/figures. UPDATE_FIGURES=1 writes them there. Otherwise the test makes them and throws them away.
+// The screenshots in docs/figures. UPDATE_FIGURES=1 writes them there. Otherwise the test discards them.
 import { spawn } from "node:child_process";
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -107,7 +107,7 @@ test("a probe at several nodes", async ({ page, scene }) => {
     await page.screenshot({ path: join(folder, "console-nodes.png"), fullPage: true });
   } finally {
     ping.kill();
-    // A page notes each attempt to reach a daemon that is away.
+    // The page logs each failed attempt to reach a daemon.
     await page.close();
     await neighbour.end();
   }

@@ -32,7 +32,7 @@ function samples() {
   return { asked, server };
 }
 
-/** Starts the daemon with a server of samples, for a page of its own: the browser notes each attempt to reach a daemon that is away. */
+/** Starts the daemon with a server of samples. The page is a new one, because it logs failed requests to a daemon. */
 async function withSamples(scene: Scene, browser: Browser, use: (page: Page, host: string, asked: URLSearchParams[], server: Server) => Promise<void>) {
   const { asked, server } = samples();
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -77,7 +77,7 @@ test("a range before the oldest window comes from the server of --history, and s
     // The address alone shows the same.
     await page.reload();
     await expect(mark).toHaveText(`from ${host}`);
-    // Tables have windows alone.
+    // Tables show windows only.
     await page.getByRole("tab", { name: "Table" }).click();
     await expect(page.getByText(host)).toHaveCount(0);
     await page.getByRole("tab", { name: "Chart" }).click();
@@ -91,7 +91,7 @@ test("a range before the oldest window comes from the server of --history, and s
     await expect(legend.first()).toBeVisible();
     await expect(mark).toHaveCount(0);
   });
-  // Without the option the console shows nothing of it.
+  // Without the option the console hides the server.
   await open(later, scene, "collector", "probe/top-talkers?last=24h");
   await expect(later.getByText(/^Retained: /)).toBeVisible();
   await expect(later.getByRole("option", { name: "last 30 days" })).toHaveCount(0);
@@ -108,14 +108,14 @@ test("a histogram goes back to the buckets that the server has stored", async ({
     // 24 hours have 288 points or more, and each has the same counts in three slots.
     const rows = page.locator("table.histogram tbody tr");
     await expect(rows).toHaveCount(3);
-    await expect(rows.getByRole("rowheader")).toHaveText([/^64\sB to 128\sB$/, /^128\sB to 256\sB$/, /^256\sB to 512\sB$/]);
+    await expect(rows.getByRole("rowheader")).toHaveText([/^64\sB to 127\sB$/, /^128\sB to 255\sB$/, /^256\sB to 511\sB$/]);
     const figures = page.getByLabel("Percentiles", { exact: true }).first();
-    await expect(figures).toContainText(/p50\s*192\sB/);
+    await expect(figures).toContainText(/p50\s*255\sB/);
     const heading = page.getByRole("heading", { name: /^Over \d+ points$/ });
     await expect(heading).toBeVisible();
     await expect(page.getByRole("img", { name: /Heat map of ingress packet_size_bytes over \d+ points/ })).toBeVisible();
-    await expect(page.locator(".chart .legend li")).toHaveText([/p50\s*192\sB/, /p95/, /p99/]);
-    // How the entries of a table spread is in windows alone.
+    await expect(page.locator(".chart .legend li")).toHaveText([/p50\s*255\sB/, /p95/, /p99/]);
+    // Only windows have the spread of a table's entries.
     await page.getByRole("combobox", { name: "Metric" }).selectOption("ingress/size_class");
     await expect(page.getByText("There is no history of how the entries of a table spread")).toBeVisible();
     await page.getByRole("button", { name: "Show newest" }).click();

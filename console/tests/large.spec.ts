@@ -34,7 +34,7 @@ test("a chart of large windows comes from the daemon, and a table has all of a w
     await expect(page.getByText(/^\d+ windows, \d\d:/)).toBeVisible();
     expect(charts[0]).toContain("top=5");
     expect(windows).toEqual(["?top=50"]);
-    // One line alone is another chart of the daemon.
+    // The daemon makes another chart for one line.
     await legend.first().getByRole("button", { name: "7" }).click();
     await expect(legend).toHaveCount(1);
     await expect.poll(() => charts.at(-1)).toContain("key=7");
@@ -43,7 +43,7 @@ test("a chart of large windows comes from the daemon, and a table has all of a w
     await page.getByRole("combobox", { name: "Top" }).selectOption("1");
     await expect(legend).toHaveCount(2);
     await expect(legend.last()).toContainText(/65\D?535 others/);
-    // After another window, the chart shows it.
+    // The chart shows the next window, too.
     const count = page.getByText(/^\d+ windows, /);
     const before = Number.parseInt((await count.textContent())!);
     await page.getByRole("button", { name: "Close window now" }).click();

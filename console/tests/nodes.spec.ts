@@ -37,7 +37,7 @@ test("a table of all nodes tells which answer, what runs there, and what is wron
   await expect(row(page, "gw-2")).toBeVisible();
   await expect(row(page, "gw-1")).toHaveCount(0);
   await page.getByRole("searchbox", { name: "Filter" }).fill("");
-  // What a probe lacks is told here, too.
+  // The page reports what a probe lacks.
   await scene.api("PUT", "/v1/probes/later", { interface: "later0", wait_for_interface: true, ingress: { source: "#include <twinprobe.h>\nTP_PROBE(count, packet) { return TP_PASS; }\nchar LICENSE[] SEC(\"license\") = \"GPL\";\n", metrics: [] } }, "sock-2");
   await expect(row(page, "gw-2")).toContainText(/later: there is no interface later0.*a probe waits/);
   await scene.api("DELETE", "/v1/probes/later", undefined, "sock-2");
@@ -52,7 +52,7 @@ test("a probe of all nodes has charts with one scale and one time, and every cho
   await expect(legend(page, "gw-2").first()).toBeVisible();
   await expect(panel(page, "gw-3")).toContainText("can't be reached");
   await expect(panel(page, "gw-3").locator("canvas")).toHaveCount(0);
-  // The same keys stand in the same order, so that each has one colour.
+  // All panels have the same order of keys, so each key has one colour.
   const names = (name: string) => legend(page, name).locator(".name").allTextContents();
   expect((await names("gw-1")).filter((name) => !name.includes("others"))).toEqual((await names("gw-2")).filter((name) => !name.includes("others")));
   expect(await names("gw-1")).toContain("192.0.2.1");

@@ -2,7 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { expect, open, test } from "./scene.ts";
 
-// The page may ask for a window whose probe is deleted meanwhile.
+// The page may request a window of a deleted probe.
 test.use({ expected: [404] });
 
 test("it opens on traffic: bits, packets and drops of each interface, also where no probe runs", async ({ page, scene }) => {
@@ -48,7 +48,7 @@ test("an address leads to all that the newest windows say of it, and from there 
   // 100 packets in a second, and not those of 192.0.2.1 and 192.0.2.12.
   await expect(rows).toHaveCount(1);
   await expect(rows.locator("[data-label='packets']")).toHaveText(/^([6-9]\d|1[0-4]\d)(\.\d+)?\/s$/);
-  // The begin of an address finds all that begin so.
+  // The beginning of an address is enough.
   await page.getByRole("searchbox", { name: "Find" }).fill("192.0.2.");
   await page.getByRole("searchbox", { name: "Find" }).press("Enter");
   await expect(rows).toHaveCount(3);
@@ -110,7 +110,7 @@ test("it is live without asking again", async ({ page, scene }) => {
   expect(requests).toEqual([]);
 });
 
-// A window may be closed while its probe is deleted. The daemon then tells of the window without the numbers of all windows.
+// A window may be closed while its probe is deleted. The daemon then sends the window without `windows`.
 test("a window that is told after its probe was deleted changes nothing", async ({ page, scene }) => {
   const [entry] = JSON.parse((await scene.api("GET", "/v1/probes/packet-counter/windows")).text).windows;
   let ended = 0;

@@ -3,7 +3,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { expect, open, ROLES, type Scene, test } from "./scene.ts";
 
 const URL_OF = (name: string) => `/v1/rules/${name}`;
-/** The probe counts from its deployment on, and 350 packets come in each second. */
+/** The probe counts from its deployment on, and 350 packets arrive each second. */
 const BUSY = "rate(ingress.talker, 'packets') > 100";
 const IDLE = "rate(ingress.talker, 'packets') > 100000000";
 /** An address that sends only while the test lets it. */
@@ -17,7 +17,7 @@ async function put(scene: Scene, name: string, rule: object, message = "") {
   if (answer.status >= 300) throw new Error(answer.text);
 }
 
-/** Lets one more address send, until what it returns is called. */
+/** An address sends until the returned function is called. */
 function visit(): () => void {
   const client = process.env.CONSOLE_CLIENT!;
   const address = (change: string) => execFileSync("ip", ["-n", client, "address", change, `${VISITOR}/24`, "dev", "client0"]);
@@ -41,7 +41,7 @@ test("the list has each rule, and what rules do comes by itself", async ({ page,
   for (const [index, text] of ["top-talkers", "watching", IDLE, "never", "20", "none"].entries()) {
     await expect(cell("quiet", index)).toHaveText(text);
   }
-  // Nothing of the page is touched from here on.
+  // From here on the test clicks nothing.
   await put(scene, "loud", { when: BUSY, do: [{ apply: { name: "loud-packets", probe: "packet-counter", expires: "5m" } }, MARK] });
   await expect(cell("loud", 3)).toHaveText(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/);
   await expect(cell("loud", 1)).toHaveText("firing");
@@ -89,7 +89,7 @@ test("a rule shows its firings with window, time, actions and end, its document 
   await expect(page.getByRole("region", { name: "Document" })).toContainText(`"when": "${VISITED}"`);
   await page.reload();
   await expect(page.getByRole("tab", { name: "Document" })).toHaveAttribute("aria-selected", "true");
-  // The watched probe is a step away, and the way back leads here.
+  // One click leads to the watched probe, one click back.
   await page.getByRole("tabpanel").getByRole("link", { name: "top-talkers" }).click();
   await expect(page.getByRole("heading", { name: "top-talkers", level: 1 })).toBeVisible();
   await page.goBack();
@@ -97,14 +97,26 @@ test("a rule shows its firings with window, time, actions and end, its document 
   await remove(scene, "seen");
 });
 
-test("an action that fails is shown with its firing and its rule", async ({ page, scene }) => {
-  await put(scene, "wrong", { when: BUSY, do: [{ notify: "http://127.0.0.1:9/" }] });
-  await open(page, scene, "operator", "rule/wrong");
-  await expect(page.getByRole("alert")).toContainText("has stopped itself");
-  await expect(page.getByRole("region", { name: "Firings" }).getByRole("row").nth(1)).toContainText("127.0.0.1 was not notified");
+test("a notification that waits is shown with its firing, without its password", async ({ page, scene }) => {
+  await put(scene, "unheard", { when: BUSY, do: [{ notify: "http://me:hunter2@127.0.0.1:9/" }] });
+  await open(page, scene, "operator", "rule/unheard");
+  const firing = page.getByRole("region", { name: "Firings" }).getByRole("row").nth(1);
+  await expect(firing).toContainText(/the notification has not arrived after \d+ attempts: 127\.0\.0\.1 was not notified/);
+  await expect(firing).toContainText("***@127.0.0.1:9");
+  await expect(page.getByRole("note")).toContainText("127.0.0.1 was not notified");
+  await page.getByRole("tab", { name: "Document" }).click();
+  await expect(page.getByRole("region", { name: "Document" })).toContainText("***@127.0.0.1:9");
+  await expect(page.locator("body")).not.toContainText("hunter2");
   await page.goto(`${scene.url}#/rules`);
-  await expect(page.getByRole("row").filter({ hasText: "wrong" }).getByRole("cell").last()).toContainText("was not notified");
-  await remove(scene, "wrong");
+  await expect(page.getByRole("row").filter({ hasText: "unheard" }).getByRole("cell").last()).toContainText("was not notified");
+  await remove(scene, "unheard");
+});
+
+test("a rule that has stopped itself says why", async ({ page, scene }) => {
+  await put(scene, "hasty", { when: BUSY, do: [MARK, MARK], max_actions_per_hour: 1 });
+  await open(page, scene, "operator", "rule/hasty");
+  await expect(page.getByRole("alert")).toContainText(/has stopped itself: .*actions/);
+  await remove(scene, "hasty");
 });
 
 test("revisions of a rule, their difference, and the way back", async ({ page, scene }) => {
@@ -160,5 +172,5 @@ for (const role of ROLES) {
   });
 }
 
-// A rule that is gone is asked for until the view is left.
+// The view requests a deleted rule until it closes.
 test.use({ expected: [404] });

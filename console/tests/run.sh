@@ -1,7 +1,7 @@
 #!/bin/bash
-# run.sh [ARGUMENT...]: tests the console in Chromium against the daemon that is built, with packets on a veth pair.
-# Playwright gets the arguments. The browser and the daemon are in a network namespace of their own. Everything made here
-# is removed at the end.
+# run.sh [ARGUMENT...]: tests the console in Chromium against the built daemon, with packets on a veth pair. Playwright
+# gets the arguments. The browser and the daemon are in a network namespace of their own. The script removes all that it
+# has made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -39,5 +39,5 @@ for address in 192.0.2.1 192.0.2.11 192.0.2.12; do
     ip -n "$client" address add "$address/24" dev client0
 done
 ip -n "$server" address add 192.0.2.2/24 dev server0
-# nsenter is used because `ip netns exec` mounts /sys anew and hides the BPF file system.
+# nsenter, because `ip netns exec` mounts /sys anew and hides the BPF file system.
 nsenter --net="/run/netns/$server" npx playwright test "$@"

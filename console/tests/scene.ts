@@ -21,7 +21,7 @@ export const capture = (name: string) => join(PROBES, name, "capture.pcap");
 export class Scene {
   private daemon: ChildProcess | null = null;
   private traffic: ChildProcess;
-  /** The interface's namespace has the name for 192.0.2.1, and the daemon and the browser run in it. */
+  /** The DNS server that names 192.0.2.1, in the namespace of the daemon and the browser. */
   private dns: ChildProcess;
   private proxy: Server;
   private directory = mkdtempSync(join(tmpdir(), "twinprobe-console-"));
@@ -157,14 +157,14 @@ export class Scene {
   }
 }
 
-/** A second daemon, at the other end of the link: it has the name gw-2, and the first one knows it from a file of nodes. */
+/** A second daemon, at the other end of the link. Its name is gw-2. The first daemon knows it from a file of nodes. */
 export class Neighbour {
   private daemon: ChildProcess | null = null;
   private bpffs = `/sys/fs/bpf/twinprobe-${process.env.CONSOLE_ID}-2`;
 
   private constructor(private scene: Scene) {}
 
-  /** Starts it with probes of the library, and then restarts the first daemon with `--nodes`. The file also names a daemon that is down. */
+  /** Starts it with probes of the library, and restarts the first daemon with `--nodes`. One node is down. */
   static async make(scene: Scene, ...templates: string[]): Promise<Neighbour> {
     const neighbour = new Neighbour(scene);
     await neighbour.start();
@@ -183,7 +183,7 @@ export class Neighbour {
     return neighbour;
   }
 
-  /** Starts it with the probes that it had. */
+  /** Starts it with its last probes. */
   async start() {
     const { scene } = this;
     const daemon = spawn("nsenter", [
@@ -222,8 +222,8 @@ export class Neighbour {
   }
 }
 
-/** Serves the page from the folder CONSOLE_DIST instead of the binary, with the same headers. A change of the console then needs
- * no build of the daemon. */
+/** Serves the page from the folder CONSOLE_DIST instead of the binary, with the same headers. So a change of the
+ * console needs no build of the daemon. */
 export async function fromDist(page: Page) {
   const dist = process.env.CONSOLE_DIST!;
   const types: Record<string, string> = { js: "text/javascript", css: "text/css", json: "application/json", html: "text/html; charset=utf-8", txt: "text/plain" };

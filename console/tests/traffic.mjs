@@ -1,4 +1,4 @@
-// Sends UDP packets from several addresses until it is ended: 200, 100 and 50 in a second, of different lengths.
+// Sends UDP packets of different lengths from several addresses, 200, 100 and 50 a second, until it is killed.
 import { createSocket } from "node:dgram";
 
 const senders = [["192.0.2.1", 4], ["192.0.2.11", 2], ["192.0.2.12", 1]].map(([address, packets]) => {
@@ -12,7 +12,7 @@ const STEP = 20;
 let due = performance.now();
 setInterval(() => {
   const now = performance.now();
-  // What a busy machine has held up is sent now, up to a second of it.
+  // A busy machine catches up here, by at most a second.
   for (due = Math.max(due, now - 1000); due <= now; due += STEP) {
     for (const { socket, packets } of senders) {
       for (let index = 0; index < packets; index += 1) {

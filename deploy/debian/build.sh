@@ -1,7 +1,7 @@
 #!/bin/sh
-# build.sh OUTPUT [BINARY [OPTION...]]: writes the Debian package of the binary and of twinprobe-stream beside it, to OUTPUT, with
-# debhelper. Both binaries must be built already. The options are those of dpkg-deb: with -Zgzip -z1 the package is larger, but
-# its build is faster.
+# build.sh OUTPUT [BINARY [OPTION...]]: writes the Debian package of BINARY and the twinprobe-stream beside it to
+# OUTPUT, with debhelper. Both must be built already. The options are those of dpkg-deb: -Zgzip -z1 makes a larger
+# package, but is faster.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -28,12 +28,12 @@ twinprobe ($version-1) unstable; urgency=medium
  -- $maintainer  $(date -R)
 END
 
-# dpkg-deb writes root as the owner; this does not need root. dpkg-buildpackage, which is not called, would set this.
+# dpkg-deb needs no root to write root as the owner. This script sets the variable in place of dpkg-buildpackage.
 export DEB_RULES_REQUIRES_ROOT=no
 
 share=debian/twinprobe/usr/share
 install -D "$binary" debian/twinprobe/usr/bin/twinprobe
-# The sender of windows is built beside it.
+# twinprobe-stream is beside the binary.
 install -D "$(dirname "$binary")/twinprobe-stream" debian/twinprobe/usr/bin/twinprobe-stream
 install -D "$root/probes/README.md" $share/doc/twinprobe/probes.md
 # The binary writes its manual pages and completions.
@@ -46,7 +46,7 @@ mkdir -p $share/man/man1 $share/bash-completion/completions $share/zsh/vendor-co
 dh_install --sourcedir="$root"
 dh_installdocs
 dh_installinit # etc/default/twinprobe
-# The unit is enabled and started. An upgrade does not stop it first, but restarts it at the end: the default since compat 10.
+# Enables and starts the unit. An upgrade only restarts it at the end, which is the default since compat 10.
 dh_installsystemd
 # Documentation is read in place, and its links name uncompressed files.
 dh_compress --exclude=usr/share/doc

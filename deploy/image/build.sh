@@ -1,7 +1,6 @@
 #!/bin/sh
-# build.sh TAG [BINARY]: builds the container image with podman, or with the command in PODMAN. Call it on Debian, because the
-# image gets the system's clang and headers; on other systems in a Debian container. WITHOUT_COMPILER=1 leaves the compiler
-# out.
+# build.sh TAG [BINARY]: builds the container image with podman, or with the command in PODMAN. Call it on Debian or in
+# a Debian container, because the image gets the system's clang and headers. WITHOUT_COMPILER=1 leaves the compiler out.
 set -eu
 cd "$(dirname "$0")/../.."
 binary=${2:-${CARGO_TARGET_DIR:-target}/release/twinprobe}

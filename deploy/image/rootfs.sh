@@ -1,6 +1,6 @@
 #!/bin/sh
-# rootfs.sh DIRECTORY BINARY: gathers the files of the image from this system, which must be Debian with clang, libbpf-dev
-# and linux-libc-dev: the daemon, clang with its libraries, the headers that eBPF C includes, and the commands of the
+# rootfs.sh DIRECTORY BINARY: copies the files of the image from this system, a Debian with clang, libbpf-dev and
+# linux-libc-dev: the daemon, clang with its libraries, the headers that eBPF C includes, and the commands of the
 # chart's init containers. `WITHOUT_COMPILER=1` leaves the compiler out, for objects that were compiled elsewhere.
 set -eu
 root=$1 binary=$2
@@ -50,7 +50,7 @@ if [ -z "${WITHOUT_COMPILER:-}" ]; then
     libraries "$clang"
     # The compiler's own headers, except those about a processor's instructions.
     copy "$(clang -print-resource-dir)"/include/std*.h "$(clang -print-resource-dir)"/include/limits.h
-    # No program of eBPF can use a header of libc; the image has only headers of the kernel's interfaces and of libbpf.
+    # eBPF programs can't use libc. So the image has only the headers of the kernel's interfaces and of libbpf.
     copy /usr/include/linux /usr/include/asm-generic "/usr/include/$(clang -print-multiarch 2>/dev/null || gcc -print-multiarch)/asm" \
         /usr/include/bpf
 fi

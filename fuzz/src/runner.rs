@@ -1,7 +1,8 @@
 //! Runs the body of a fuzz target on mutated seeds, for compilers without coverage instrumentation. `TWINPROBE_SCALE`
 //! says for how long: a second or few in `make test`, half an hour for each body in `make soak`.
-//! `TWINPROBE_FUZZ_SECONDS` sets the time by itself. Longer runs start elsewhere each time. Not by `bolero`: under `cargo test` it
-//! makes bytes at random, and few of those are a capture, a layout or a configuration; here seeds change.
+//! `TWINPROBE_FUZZ_SECONDS` sets the time by itself. Longer runs start elsewhere each time. The crate
+//! `bolero` is not used: under `cargo test` it makes bytes at random, and few of those are a capture, a
+//! layout or a configuration. Here seeds change instead.
 
 use std::{
     env, fs,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * arp-anomalies: ARP messages by kind, addresses that change their MAC, senders that are not who they say, and senders that
- * ask for many addresses.
+ * arp-anomalies: counts ARP messages by kind. Finds addresses with changing MACs, senders with a false MAC, and
+ * senders that ask for many addresses.
  *
- *	ADDRESSES=n	claimed addresses at most; those that were silent the longest make room (default 512)
- *	SENDERS=n	senders of requests at most, likewise (default 256)
+ *	ADDRESSES=n	entries of the LRU map of claimed addresses (default 512)
+ *	SENDERS=n	entries of the LRU map of senders (default 256)
  */
 #define TP_LABELS 0
 #define TP_EXTENSIONS 0
@@ -28,20 +28,20 @@
 enum message {
 	REQUEST,
 	REPLY,
-	PROBE,			/* a request without a sender's address: is the address free? */
+	PROBE,			/* without a sender's address: tests whether it is free */
 	GRATUITOUS_REQUEST,	/* for the sender's own address: an announcement */
 	GRATUITOUS_REPLY,
 	OTHER_OPERATION,
-	OTHER_ADDRESSES,	/* not of IPv4 on Ethernet, or of other lengths */
+	OTHER_ADDRESSES,	/* types or lengths other than Ethernet and IPv4 */
 	CUT_OFF,
 };
 
 enum anomaly {
-	MOVED_ADDRESS,		/* another MAC has claimed the address before */
+	MOVED_ADDRESS,		/* another MAC claimed the address before */
 	WRONG_SOURCE,		/* the sender's MAC is not the frame's source */
-	BAD_MAC,		/* the sender's MAC is a group's, or zeros */
-	BAD_ADDRESS,		/* the sender's address is a group's, broadcast or loopback */
-	REPLY_TO_ALL,		/* a reply for one host that is sent to all */
+	BAD_MAC,		/* the sender's MAC is a group address or zero */
+	BAD_ADDRESS,		/* the sender's IP is multicast, broadcast or loopback */
+	REPLY_TO_ALL,		/* a reply to a group MAC instead of one host */
 };
 
 struct counters {
@@ -49,7 +49,7 @@ struct counters {
 	__u64 bytes_total;
 };
 
-/* Each VLAN is a network of its own; 0 without a tag. */
+/* VLAN 0: no tag. Two VLANs may use the same address. */
 struct address {
 	__u32 vlan;
 	__be32 address TP_AS(ipv4);
@@ -68,14 +68,18 @@ struct sender {
 };
 
 /*
- * Linear counting: each address sets one of 256 bits, that of its hash. b set bits stand for about -256 ln(1 - b / 256)
- * different ones.
+ * Linear counting: the hash of an address selects the bit to set. If b of 256 bits are set, the estimate is
+ * -256 ln(1 - b / 256) addresses.
  */
+struct sketch {
+	__u32 used;		/* number of set bits */
+	__u8 bits[BYTES];
+};
+
 struct requests {
 	__u64 requests;
-	__u32 different;	/* addresses, estimated */
-	__u32 used;		/* bits that are set */
-	__u8 bits[BYTES] TP_AS(hex);
+	__u32 different;	/* estimated number of addresses */
+	struct sketch sketch TP_AS(hex);
 };
 
 TP_PERCPU_HASH(messages, enum message, struct counters, 16);
@@ -112,7 +116,7 @@ static __always_inline enum message kind_of(const struct tp_arp_header *arp, __b
 	return OTHER_OPERATION;
 }
 
-/* A sender says which MAC its address has. */
+/* Records the MAC that a sender claims. */
 static __always_inline void claim(const struct tp_arp_header *arp, __u32 vlan, __be32 address)
 {
 	struct address key = { .vlan = vlan, .address = address };
@@ -141,13 +145,13 @@ static __always_inline void ask(const struct ethhdr *eth, __u32 vlan, __be32 tar
 	if (!requests)
 		return;
 	tp_add(&requests->requests, 1);
-	byte = &requests->bits[hash >> 3 & (BYTES - 1)];
+	byte = &requests->sketch.bits[hash >> 3 & (BYTES - 1)];
 	if (*byte & bit)
 		return;
 	*byte |= bit;
-	requests->used++;
-	/* 256 ln(2) (8 - log2(256 - b)): logarithms are times 65536, and 11357 is 256 ln(2) times 64. */
-	requests->different = (((8 << 16) - tp_log2_fixed(BITS - requests->used)) * 11357ULL + (1 << 21)) >> 22;
+	requests->sketch.used++;
+	/* Computes 256 ln(2) (8 - log2(256 - b)). Logarithms are times 65536; 11357 is 256 ln(2) times 64. */
+	requests->different = (((8 << 16) - tp_log2_fixed(BITS - requests->sketch.used)) * 11357ULL + (1 << 21)) >> 22;
 }
 
 TP_PROBE(watch_arp, packet)
@@ -169,7 +173,7 @@ TP_PROBE(watch_arp, packet)
 		__builtin_memcpy(&target, arp.target_ip, 4);
 		message = kind_of(&arp, sender, target);
 	}
-	/* Opaque: the verifier goes through what follows once, not for each kind anew. */
+	/* Opaque to the verifier, which then checks the code below once, not once for each kind. */
 	message = tp_opaque(packet, message);
 	tp_count_frames(messages, &message, tp_segments(packet), tp_length(packet));
 	if (message >= OTHER_OPERATION)

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * connection-states: how many TCP connections are in which state, and how they end. Both directions use one table.
+ * connection-states: counts TCP connections by state and by the way they end. Both directions share one table.
  *
- *	CONNECTIONS=n	connections that are followed at most, a power of two; the one that was silent longest makes room
- *			(default 8192)
- *	OPENING=n	seconds after which a handshake that goes no further is over (default 60)
- *	IDLE=n		seconds after which a silent connection is over (default 7440)
+ *	CONNECTIONS=n	size of the table, a power of two (default 8192)
+ *	OPENING=n	timeout of an incomplete handshake in seconds (default 60)
+ *	IDLE=n		timeout of an established connection in seconds (default 7440)
  */
 #include <twinprobe.h>
 
@@ -24,11 +23,11 @@
 #define FLAG_RST 0x04
 #define FLAG_ACK 0x10
 
-/* Times are numbers of 2^20 ns, about a millisecond. */
+/* The unit of times is 2^20 ns, about a millisecond. */
 #define TICK 20
 #define TICKS(seconds) ((__u32)((seconds) * 1000000000ULL >> TICK))
 
-/* In the order of struct connections. */
+/* The order is that of struct connections. */
 enum state {
 	FREE,
 	SYN_SENT,
@@ -45,12 +44,12 @@ struct connections {
 	__s64 syn_received;
 	__s64 established;
 	__s64 half_closed;	/* one side has sent FIN */
-	__s64 closing;		/* both sides have */
-	__s64 time_wait;	/* over; late packets do not begin a new connection */
-	__s64 reset;		/* the same after a reset */
+	__s64 closing;		/* both sides have sent FIN */
+	__s64 time_wait;	/* has ended; late packets don't begin a new connection */
+	__s64 reset;		/* has ended by RST; late packets don't begin a new one */
 };
 
-/* In the order of struct events. */
+/* The order is that of struct events. */
 enum event {
 	NOTHING,
 	BEGUN,
@@ -69,42 +68,42 @@ enum event {
 
 struct events {
 	__u64 begun_total;		/* a handshake has begun */
-	__u64 found_total;		/* was there before it was first seen */
+	__u64 found_total;		/* began before the probe saw it */
 	__u64 opened_total;		/* the handshake is complete */
 	__u64 closed_total;		/* both sides have closed */
 	__u64 reset_by_opener_total;
 	__u64 reset_by_other_total;
-	__u64 refused_total;		/* the other side has reset instead of opening */
-	__u64 aborted_total;		/* the opener has reset instead of opening */
+	__u64 refused_total;		/* the other side sent RST in the handshake */
+	__u64 aborted_total;		/* the opener sent RST in the handshake */
 	__u64 unanswered_total;		/* no answer to the SYN */
 	__u64 incomplete_total;		/* no answer to the SYN-ACK */
-	__u64 expired_total;		/* silent for too long */
-	__u64 displaced_total;		/* had to make room */
+	__u64 expired_total;		/* idle for too long */
+	__u64 displaced_total;		/* a new connection took its entry */
 };
 
 struct connection {
 	__u32 hash;
-	__u32 last;	/* the time of the last packet */
+	__u32 last;	/* time of the last packet */
 	__u8 state;
-	__u8 opener;	/* the way of the SYN: TP_FORTH or TP_BACK */
-	__u8 finished;	/* the ways of FINs */
+	__u8 opener;	/* direction of the SYN: TP_FORTH or TP_BACK */
+	__u8 finished;	/* directions that have sent FIN */
 	__u8 unused;
 };
 
 #define WAYS 4
 
-/* 64 bytes, since memory that is not in the processor's cache costs the most. */
+/* A bucket fits one cache line of 64 bytes, because cache misses cost the most. */
 struct bucket {
 	struct bpf_spin_lock lock;
 	struct connection connections[WAYS];
 	__u32 unused[3];
 };
 
-/* The three are common to both directions. The table and the numbers of now belong together, and both twins share them. */
+/* Both directions share these three maps. Both twins share `table` and `now`, because `now` counts its entries. */
 TP_ARRAY(table, struct bucket, CONNECTIONS / WAYS);
 TP_ARRAY(now, struct connections, 1);
 TP_ARRAY(events, struct events, 1);
-/* The bucket that is looked through next for what is over. */
+/* Index of the bucket that sweep() checks next. */
 TP_PERCPU_ARRAY(next, __u32, 1);
 
 static __always_inline __u32 limit_of(__u32 state)
@@ -125,7 +124,7 @@ static __always_inline __u32 limit_of(__u32 state)
 
 static __always_inline int is_over(const struct connection *connection, __u32 time)
 {
-	/* Another CPU may have read its clock later. */
+	/* The difference is negative if another CPU's clock is ahead. */
 	return connection->state != FREE && (__s32)(time - connection->last) > 0 &&
 	       time - connection->last > limit_of(connection->state);
 }
@@ -162,7 +161,7 @@ static __always_inline __u32 end_of(__u32 state)
 	return EXPIRED;
 }
 
-/* Removes one connection that is over from the next bucket: with each packet, so that nothing stays for long. */
+/* Removes one expired connection from the next bucket. Each packet calls it, because there is no timer. */
 static __always_inline void sweep(const struct tp_packet *packet, struct connections *all, struct events *noted, __u32 time)
 {
 	__u32 i, place = WAYS, state = FREE, *cursor = tp_at_index(next, 0);
@@ -194,7 +193,7 @@ static __always_inline void sweep(const struct tp_packet *packet, struct connect
 		note(noted, end_of(state));
 }
 
-/* The state that follows, and what has happened. */
+/* Returns the next state, and sets the event. */
 static __always_inline __u32 follow(struct connection *connection, __u8 flags, __u8 way, __u32 *event)
 {
 	__u32 state = connection->state;
@@ -295,7 +294,7 @@ TP_PROBE(follow_connections, packet)
 	}
 	after = follow(connection, packet->tcp_flags, way, &event);
 	if (displaced != FREE && after == FREE) {
-		/* Nothing to make room for. */
+		/* The packet begins no connection. The old entry stays. */
 		connection->state = displaced;
 		displaced = FREE;
 	} else {

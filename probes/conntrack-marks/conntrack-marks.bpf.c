@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * conntrack-marks: packets and bytes per mark that the firewall has restored from its connections. TC only.
+ * conntrack-marks: counts packets and bytes per mark that the firewall restores from conntrack. TC only.
  *
- *	MASK=n		the bits of the mark that count (default all)
- *	MARKS=n		marks at most (default 1024)
+ *	MASK=n		bits of the mark to look at (default all)
+ *	MARKS=n		entries of the map (default 1024)
  */
 #include <twinprobe.h>
 

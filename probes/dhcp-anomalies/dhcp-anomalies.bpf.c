@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * dhcp-anomalies: messages of DHCP and DHCPv6 by type, the servers that answer, and what tells that somebody empties the pool of
- * addresses.
+ * dhcp-anomalies: counts messages of DHCP and DHCPv6 by type, and answers by server. Finds signs of a client that takes
+ * all addresses of the pool.
  *
- *	SERVERS=n	servers at most; those that were silent the longest make room (default 256)
- *	NETWORKS=n	VLANs at most, likewise (default 64)
+ *	SERVERS=n	entries of the LRU map of servers (default 256)
+ *	NETWORKS=n	entries of the LRU map of VLANs (default 64)
  */
 #define TP_LABELS 0
 #include <twinprobe.h>
@@ -22,7 +22,7 @@
 #define PORT_CLIENT_6 546
 #define PORT_SERVER_6 547
 
-/* RFC 2131: a fixed header, a number, options. */
+/* RFC 2131: a fixed header, a magic cookie, options. */
 #define TO_COOKIE 236
 #define TO_OPTIONS 240
 #define COOKIE 0x63825363
@@ -36,7 +36,7 @@
 #define BITS (BYTES * 8)
 
 enum message {
-	NO_TYPE,		/* BOOTP */
+	NO_TYPE,		/* BOOTP: no type */
 	DISCOVER,
 	OFFER,
 	REQUEST,
@@ -46,7 +46,7 @@ enum message {
 	RELEASE,
 	INFORM,
 	OTHER = 254,
-	MALFORMED,		/* too short, or an option contradicts itself */
+	MALFORMED,		/* too short, or a bad length of an option */
 };
 
 /* RFC 8415 */
@@ -73,20 +73,25 @@ struct counters {
 };
 
 struct server {
-	tp_ip address;		/* of DHCP what the server calls itself, else the source of the packet */
+	tp_ip address;		/* the server identifier of DHCP, else the packet's source */
 	__u8 mac[6] TP_AS(mac);
 	__u16 vlan;
 };
 
 struct answers {
-	__u64 offers_total;	/* of DHCPv6 advertisements */
-	__u64 acks_total;	/* of DHCPv6 replies */
+	__u64 offers_total;	/* DHCPv6: ADVERTISE */
+	__u64 acks_total;	/* DHCPv6: REPLY */
 	__u64 naks_total;
 };
 
+struct sketch {
+	__u32 used;		/* number of set bits */
+	__u8 bits[BYTES];
+};
+
 /*
- * What happens in a VLAN. Linear counting: each client's MAC sets one of 1024 bits, that of its hash. b set bits stand for about
- * -1024 ln(1 - b / 1024) different ones.
+ * Counters of a VLAN. Linear counting estimates the clients: the hash of a MAC selects the bit to set. If b of 1024
+ * bits are set, the estimate is -1024 ln(1 - b / 1024).
  */
 struct network {
 	__u64 discovers;
@@ -95,10 +100,9 @@ struct network {
 	__u64 acks;
 	__u64 naks;
 	__u64 declines;
-	__u64 wrong_macs;	/* not that of the frame's source */
-	__u32 different;	/* clients, estimated */
-	__u32 used;		/* bits that are set */
-	__u8 bits[BYTES] TP_AS(hex);
+	__u64 wrong_macs;	/* clients whose MAC is not the frame's */
+	__u32 different;	/* estimated number of clients */
+	struct sketch sketch TP_AS(hex);
 };
 
 struct bootp {
@@ -129,7 +133,7 @@ static __always_inline int same(const __u8 *a, const __u8 *b)
 	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2];
 }
 
-/* Goes through the options. Returns the message's type; `server` is the address that the server says to be its own. */
+/* Reads the options. Returns the type of the message, and sets `server` to the server identifier. */
 static __always_inline enum message find(const struct tp_packet *packet, __u32 end, __be32 *server)
 {
 	enum message message = NO_TYPE;
@@ -139,7 +143,7 @@ static __always_inline enum message find(const struct tp_packet *packet, __u32 e
 
 #pragma clang loop unroll(disable)
 	for (i = 0; i < MAX_OPTIONS; i++) {
-		/* Opaque: the verifier goes through each round once, not for each way of having come there. */
+		/* Hides the values from the verifier, which then checks each round once, not once for each path. */
 		at = tp_opaque(packet, at);
 		message = tp_opaque(packet, message);
 		if (!load(packet, at, end, head, 1))
@@ -188,14 +192,14 @@ static __always_inline void answer(const struct tp_packet *packet, const struct 
 static __always_inline void enter(struct network *network, const __u8 *mac)
 {
 	__u64 hash = tp_hash(mac, 6, 0);
-	__u8 *byte = &network->bits[hash >> 3 & (BYTES - 1)], bit = 1 << (hash & 7);
+	__u8 *byte = &network->sketch.bits[hash >> 3 & (BYTES - 1)], bit = 1 << (hash & 7);
 
 	if (*byte & bit)
 		return;
 	*byte |= bit;
-	network->used++;
-	/* 1024 ln(2) (10 - log2(1024 - b)): logarithms are times 65536, and 45426 is 1024 ln(2) times 64. */
-	network->different = (((10 << 16) - tp_log2_fixed(BITS - network->used)) * 45426ULL + (1 << 21)) >> 22;
+	network->sketch.used++;
+	/* Computes 1024 ln(2) (10 - log2(1024 - b)). Logarithms are times 65536; 45426 is 1024 ln(2) times 64. */
+	network->different = (((10 << 16) - tp_log2_fixed(BITS - network->sketch.used)) * 45426ULL + (1 << 21)) >> 22;
 }
 
 static __always_inline void count_in(struct network *network, enum message message)
@@ -249,7 +253,7 @@ static __always_inline void watch_ipv4(const struct tp_packet *packet, const str
 	}
 	if (bootp.hardware != 1 || bootp.hardware_length != 6)
 		return;
-	/* A relay sends in its own name. */
+	/* A relay sends from its own MAC. */
 	if (!bootp.relay && !same(bootp.client, eth->h_source))
 		tp_add(&network->wrong_macs, 1);
 	if (message == DISCOVER || message == REQUEST)
@@ -281,7 +285,7 @@ TP_PROBE(watch_dhcp, packet)
 		return TP_PASS;
 	from = packet->source_port;
 	to = packet->destination_port;
-	/* The verifier forgets what it knows of the ways of parsing, and goes through the rest once. */
+	/* Hides the parsed headers from the verifier. It then checks the rest once, not once for each path. */
 	tp_locate(packet);
 	packet->payload = tp_opaque(packet, packet->payload);
 	packet->payload_length = tp_opaque(packet, packet->payload_length);

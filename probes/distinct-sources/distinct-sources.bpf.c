@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* distinct-sources: how many different source addresses there are, by HyperLogLog (Flajolet and others, 2007). */
+/* distinct-sources: estimates the number of different source addresses by HyperLogLog. */
 #define TP_EXTENSIONS 0
 #include <twinprobe.h>
 
 #define REGISTER_BITS 10
 #define REGISTERS (1 << REGISTER_BITS)
 #define HASH_BITS (64 - REGISTER_BITS)
-/* 1.0 in the sum of the registers' powers. */
+/* 1.0 as fixed point, in the sum of 2^-register. */
 #define ONE (1ULL << 32)
-/* 0.7213 / (1 + 1.079 / 1024), times 1024 squared. */
+/* HyperLogLog: 0.7213 / (1 + 1.079 / 1024), times 1024 squared. */
 #define ALPHA 755542ULL
-/* Below that linear counting is more exact. */
+/* Linear counting is more exact below this. */
 #define SMALL (REGISTERS * 5 / 2)
 
 struct sketch {
-	__u64 missing;			/* REGISTERS less the sum of 2^-register, times ONE */
-	__u64 used;			/* registers that are not 0 */
-	__u8 registers[REGISTERS];	/* the longest run of zeros among its hashes, plus 1 */
+	__u64 missing;			/* (REGISTERS - sum of 2^-register) * ONE */
+	__u64 used;			/* number of registers above 0 */
+	__u8 registers[REGISTERS];	/* longest run of zeros in its hashes, plus 1 */
 };
 
 struct sources {
 	__u64 packets;
-	__u64 distinct;			/* addresses, estimated */
+	__u64 distinct;			/* estimated number of addresses */
 };
 
 TP_ARRAY(sketch, struct sketch, 1);
@@ -31,7 +31,7 @@ static __always_inline __u64 estimate(const struct sketch *sketch)
 {
 	__u64 number = ALPHA * ONE / (REGISTERS * ONE - sketch->missing);
 
-	/* 1024 ln(2) (10 - log2(empty)): logarithms are times 65536, and 45426 is 1024 ln(2) times 64. */
+	/* Computes 1024 ln(2) (10 - log2(empty)). Logarithms are times 65536; 45426 is 1024 ln(2) times 64. */
 	if (number <= SMALL && sketch->used < REGISTERS)
 		number = (((REGISTER_BITS << 16) - tp_log2_fixed(REGISTERS - sketch->used)) * 45426ULL + (1 << 21)) >> 22;
 	return number;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * dns: questions by type and by name, answers by code, the time between the two, and questions that get no answer in time, of DNS
- * over UDP. Both directions use one table of questions, so that it does not matter on which side client and server are.
+ * dns: counts DNS questions over UDP by type and name, answers by code, and timeouts. Measures the time from a question
+ * to its answer. Both directions share the table of questions, so the server may be on either side.
  *
- *	TIMEOUT=n	milliseconds after which a question has timed out (default 5000)
- *	PENDING=n	questions that are waited for at most, a power of two (default 8192)
- *	NAMES=n		names at most; those that were not asked for the longest make room (default 4096)
- *	CLIENTS=n	counts by client, so many at most, in the same way (default 0: none)
- *	SERVERS=n	servers at most, in the same way (default 1024)
+ *	TIMEOUT=n	timeout of a question in milliseconds (default 5000)
+ *	PENDING=n	size of the table of open questions, a power of two (default 8192)
+ *	NAMES=n		entries of the LRU map of names (default 4096)
+ *	CLIENTS=n	entries of the LRU map of clients (default 0: no client counts)
+ *	SERVERS=n	entries of the LRU map of servers (default 1024)
  *	PORT=n		the port of servers (default 53)
  */
 #define TP_LABELS 0
@@ -33,17 +33,17 @@
 #define PORT 53
 #endif
 
-#define NAME 64		/* bytes of a name that are shown */
-#define LONGEST 255	/* bytes of a name in a message */
-#define LABELS 128	/* in a name */
+#define NAME 64		/* bytes of a name in the key; the rest is cut off */
+#define LONGEST 255	/* bytes of the longest name in a message */
+#define LABELS 128	/* most labels in a name */
 #define OPT 41
-/* In nanoseconds. A question that is sent again within SAME is the same one, which times out once. */
+/* Times in nanoseconds. A question that comes again within SAME is a repetition, which has no timeout of its own. */
 #define TIMED_OUT (TIMEOUT * 1000000LL)
 #define SAME (TIMED_OUT > 10000000000LL ? TIMED_OUT : 10000000000LL)
-#define WAYS 4		/* places for questions with the same bits of their hash */
-#define AT_ONCE 32	/* watched questions that one packet settles at most */
+#define WAYS 4		/* entries of a bucket */
+#define AT_ONCE 32	/* most questions that one packet takes from the queue */
 
-/* The usual types; others are shown as numbers. */
+/* The usual types. Metrics show others as numbers. */
 enum type {
 	A = 1,
 	NS = 2,
@@ -67,7 +67,7 @@ enum type {
 	AXFR = 252,
 	ANY = 255,
 	CAA = 257,
-	NO_QUERY = 0x10000,	/* notifications, updates and other operations */
+	NO_QUERY = 0x10000,	/* operations such as notify and update */
 };
 
 enum code {
@@ -100,69 +100,69 @@ struct header {
 #define FLAG_TRUNCATED 0x0200
 #define CODE 0x000f
 
-/* The part behind the name of a question, and an OPT record that follows. */
+/* The fields after the name of a question, and the OPT record that may follow. */
 struct tail {
 	__be16 type;
 	__be16 class;
 	__u8 opt_name;
 	__u8 opt_type[2];
 	__u8 opt_size[2];
-	__u8 opt_code;		/* the upper bits of the answer's code */
+	__u8 opt_code;		/* upper bits of the answer's code */
 };
 
-/* In lower case, with dots; the root is ".". */
+/* A name in lower case, with dots. The root is ".". */
 struct name {
 	char name[NAME];
 };
 
 struct server {
 	__u64 questions_total;
-	__u64 answers_total;		/* to questions that were seen */
-	__u64 failures_total;		/* of these, other codes than NOERROR and NXDOMAIN */
-	__u64 nanoseconds_total;	/* from the question to the answer */
+	__u64 answers_total;		/* answers to questions that the probe saw */
+	__u64 failures_total;		/* answers with codes other than NOERROR and NXDOMAIN */
+	__u64 nanoseconds_total;	/* sum of times from question to answer */
 	__u64 nanoseconds_max;
-	__u64 timeouts_total;		/* questions without an answer in time; repeated ones are one */
+	__u64 timeouts_total;		/* questions without an answer in time; repetitions don't count */
 };
 
 struct client {
 	__u64 questions_total;
-	__u64 repeated_total;		/* of these, ones that were sent again */
-	__u64 answers_total;		/* to questions that were seen */
-	__u64 timeouts_total;		/* questions without an answer in time; repeated ones are one */
-	__u64 late_total;		/* of these, ones that were answered afterwards */
+	__u64 repeated_total;		/* repetitions among the questions */
+	__u64 answers_total;		/* answers to questions that the probe saw */
+	__u64 timeouts_total;		/* questions without an answer in time; repetitions don't count */
+	__u64 late_total;		/* timeouts whose answer came later */
 };
 
 struct messages {
-	__u64 repeated_total;		/* questions that were sent again */
+	__u64 repeated_total;		/* repetitions of questions */
 	__u64 edns_total;		/* questions with EDNS */
-	__u64 truncated_total;		/* answers that did not fit */
-	__u64 unexpected_total;		/* answers to no question that was seen, or answered before */
+	__u64 truncated_total;		/* answers with the flag TC */
+	__u64 unexpected_total;		/* answers without an open question */
 	__u64 malformed_total;
-	__u64 forgotten_total;		/* questions that others displaced before their answer or timeout */
-	__u64 unwatched_total;		/* questions whose timeout is not noticed, but for a late answer */
+	__u64 forgotten_total;		/* open questions that lost their entry to another question */
+	__u64 unwatched_total;		/* questions that found no room in the queue of timeouts */
 };
 
 struct pending {
-	__u64 time;	/* 0 at a free place; the lowest bit is LATE */
-	__u64 hash;	/* of client, server, the number of the question and the interface */
+	__u64 time;	/* 0 if the entry is free; the lowest bit is LATE */
+	__u64 hash;	/* of client, server, query ID and interface */
 };
 
-/* The question has timed out, and its answer may come yet. */
+/* Marks a question that has timed out. Its answer may still come. */
 #define LATE 1
 
-/* A line of the processor's cache: memory that is not in the cache costs the most. */
+/* A bucket fits one cache line, because cache misses cost the most. */
 struct bucket {
 	struct pending pending[WAYS];
 };
 
-/* A question that may time out. */
+/* An entry of the queue of timeouts. */
 struct watched {
 	struct pending pending;
 	tp_ip client;
 	tp_ip server;
 };
 
-/* The 7 bytes before it make the text of the name aligned. */
+/* A name begins with a length byte at byte 7. Its text at byte 8 is then aligned. */
 struct work {
 	__u8 bytes[512];
 	struct name name;
@@ -176,23 +176,23 @@ TP_LRU_HASH(clients, tp_ip, struct client, CLIENTS ? CLIENTS : 1);
 TP_LRU_HASH(servers, tp_ip, struct server, SERVERS);
 TP_PERCPU_ARRAY(messages, struct messages, 1);
 TP_SCRATCH(scratch, struct work);
-/* A table by hashes, with some places for each. No metric reads this map and those below: both twins share them. */
+/* A hash table in buckets. Both twins share this map and those below, because no metric reads them. */
 TP_ARRAY(pending, struct bucket, PENDING / WAYS);
 /*
- * All questions time out after the same time, so their order in a queue is the order in which they do. Packets are the clock: each
- * looks at the time of the oldest one, and settles some of those that are due.
+ * The queue of timeouts. Its order is that of the questions, because all have the same timeout. Packets replace a
+ * timer: each packet checks the time of the oldest question, and settles some that are due.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__type(value, struct watched);
 	__uint(max_entries, PENDING);
 } watches SEC(".maps");
-/* The time of the oldest one in the queue, or an earlier one; 0 if the queue is empty. */
+/* Time of the oldest question in the queue, or an earlier time. 0 if the queue is empty. */
 TP_ARRAY(oldest, __u64, 1);
-/* Has an entry while a CPU takes from the queue: looking and taking are two steps. */
+/* A lock: has an entry while a CPU takes from the queue, because peek and pop are two steps. */
 TP_MAP(HASH, turns, __u32, __u32, 1);
 
-/* Clients are counted where somebody asks for them: a client that is new takes as long as the rest of its question. */
+/* Counts of clients are optional, because a new client costs as much as the rest of its question. */
 static __always_inline struct client *client_of(const tp_ip *address)
 {
 	return CLIENTS ? tp_get(clients, address) : 0;
@@ -210,8 +210,8 @@ static __always_inline void turn(struct tp_flow *flow)
 }
 
 /*
- * Finds the end of the name in the scratch memory, of which so many bytes are there, and puts dots between its labels. Returns
- * the length with all length bytes, or 0 if it is not a name. A function of its own, which the verifier goes through once.
+ * Finds the end of the name in the first `copied` bytes of the scratch memory, and puts dots between its labels.
+ * Returns the length with all length bytes, or 0 if the name is invalid. The verifier checks a global function once.
  */
 __noinline __u32 read_name(__u32 copied)
 {
@@ -226,12 +226,12 @@ __noinline __u32 read_name(__u32 copied)
 		__u64 place = at + 7;
 		__u32 length;
 
-		/* It is within the bytes, as clang knows; without the mask, not every compiler shows it to the verifier. */
+		/* The index is in range, but some compilers hide that from the verifier. The mask shows it. */
 		asm volatile("%0 &= 511" : "+r"(place));
 		length = work->bytes[place];
 		if (!length)
 			return at + 1;
-		/* A question has nothing before it that it could refer to: compression is a trap. */
+		/* Compression refers to an earlier name, but nothing precedes this one. */
 		if (length > 63)
 			return 0;
 		work->bytes[place] = '.';
@@ -240,7 +240,7 @@ __noinline __u32 read_name(__u32 copied)
 	return 0;
 }
 
-/* Eight bytes in lower case. */
+/* Converts eight bytes to lower case. */
 static __always_inline __u64 lower(__u64 word)
 {
 	__u64 low = word & 0x7f7f7f7f7f7f7f7f;
@@ -249,7 +249,7 @@ static __always_inline __u64 lower(__u64 word)
 	return word | capital >> 2;
 }
 
-/* Counts the name in the scratch memory, which has so many bytes. */
+/* Counts the name of `length` bytes in the scratch memory. */
 __noinline int count_name(__u32 length)
 {
 	struct work *work = tp_scratch(scratch);
@@ -284,7 +284,7 @@ static __always_inline struct bucket *bucket_of(__u64 hash)
 	return tp_at_index(pending, hash >> 32 & (PENDING / WAYS - 1));
 }
 
-/* The offset is opaque, so that the verifier goes on with one place, not with each. */
+/* The index is opaque: the verifier checks one entry, not each of them. */
 static __always_inline struct pending *find(const struct tp_packet *packet, struct bucket *bucket, __u64 hash)
 {
 	struct pending *pending;
@@ -296,12 +296,12 @@ static __always_inline struct pending *find(const struct tp_packet *packet, stru
 	pending = &bucket->pending[tp_opaque(packet, found) & (WAYS - 1)];
 	if (pending->hash != hash)
 		pending = 0;
-	/* Else clang asks for the hash again where the pointer is not there. */
+	/* Without this, clang compares the hash again instead of testing the pointer. */
 	asm volatile("" : "+r"(pending));
 	return pending;
 }
 
-/* A free place has the time 0. */
+/* Returns the oldest entry. A free one has time 0. */
 static __always_inline struct pending *longest(const struct tp_packet *packet, struct bucket *bucket)
 {
 	__u64 time = bucket->pending[0].time;
@@ -319,7 +319,7 @@ static __always_inline struct pending *longest(const struct tp_packet *packet, s
 
 static __always_inline int is_due(__u64 time, __u64 now)
 {
-	/* Clocks of CPUs differ by a little. */
+	/* The difference is negative if another CPU's clock is ahead. */
 	return (__s64)(now - time) >= TIMED_OUT;
 }
 
@@ -335,7 +335,7 @@ static __always_inline void time_out(struct pending *pending, const tp_ip *of_cl
 		tp_add(&server->timeouts_total, 1);
 }
 
-/* The question that is watched, if it still waits for its answer. */
+/* Returns the entry of a queued question, or NULL if it no longer waits. */
 static __always_inline struct pending *waiting(const struct pending *watched)
 {
 	struct bucket *bucket = bucket_of(watched->hash);
@@ -352,7 +352,7 @@ static __always_inline struct pending *waiting(const struct pending *watched)
 	return 0;
 }
 
-/* Takes questions that are due or answered out of the queue. A function of its own, which the verifier goes through once. */
+/* Takes due and answered questions from the queue. The verifier checks a global function once. */
 __noinline int settle(__u64 now)
 {
 	__u64 *first = tp_at_index(oldest, 0);
@@ -365,7 +365,7 @@ __noinline int settle(__u64 now)
 		struct watched watched = {};
 		struct pending *pending;
 
-		/* First, since another CPU puts a question into the queue and then sets this if it is 0. */
+		/* Precedes the peek, because another CPU pushes a question and then sets this if it is 0. */
 		*first = 0;
 		asm volatile("" ::: "memory");
 		if (bpf_map_peek_elem(&watches, &watched))
@@ -420,7 +420,7 @@ static __always_inline void ask(const struct tp_packet *packet, struct messages 
 	if (!pending)
 		pending = longest(packet, bucket);
 	if (pending->time && !(pending->time & LATE)) {
-		/* The queue may be behind; whose question another one displaces is in the queue alone. */
+		/* The queue may be late. Only the queue knows client and server of another question. */
 		if (pending->hash == hash)
 			time_out(pending, &flow->source, &flow->destination);
 		else
@@ -444,7 +444,7 @@ static __always_inline void answer(const struct tp_packet *packet, struct messag
 		return;
 	}
 	nanoseconds = now > pending->time ? now - pending->time : 0;
-	/* The queue may be behind. */
+	/* The queue may be late with this timeout. */
 	if (!(pending->time & LATE) && (__s64)nanoseconds >= TIMED_OUT)
 		time_out(pending, &flow->source, &flow->destination);
 	is_late = pending->time & LATE;
@@ -466,7 +466,7 @@ static __always_inline void answer(const struct tp_packet *packet, struct messag
 	tp_max(&server->nanoseconds_max, nanoseconds);
 }
 
-/* The bytes of the message: not what the link pads, nor more than the header of UDP says. 0 if the headers disagree. */
+/* Returns the length of the message by the UDP header, without padding. Returns 0 if the headers disagree. */
 static __always_inline __u32 length_of(const struct tp_packet *packet)
 {
 	struct udphdr *udp = tp_udp(packet);
@@ -475,7 +475,7 @@ static __always_inline __u32 length_of(const struct tp_packet *packet)
 	if (!udp)
 		return 0;
 	length = bpf_ntohs(udp->len) - sizeof(*udp);
-	/* The rest of a first fragment comes later. */
+	/* Later fragments have the rest. */
 	if (length > packet->payload_length)
 		return packet->fragment == TP_FIRST_FRAGMENT && length <= 0xffff ? packet->payload_length : 0;
 	return length;
@@ -512,7 +512,7 @@ TP_PROBE(count_messages, packet)
 	is_query = !(flags & OPERATION);
 	if ((is_answer ? packet->source_port : packet->destination_port) != PORT)
 		goto malformed;
-	/* An answer's code goes on in an OPT record, which follows the question where there are no other records. */
+	/* An OPT record has the upper bits of the code. It follows the question if there are no other records. */
 	if (header.questions == bpf_htons(1) &&
 	    (is_answer ? !header.answers && !header.authorities && header.additional : is_query)) {
 		copied = tp_copy_bytes(packet, packet->payload + sizeof(header), work->bytes + 7, LONGEST);
@@ -547,7 +547,7 @@ TP_PROBE(count_messages, packet)
 	if (name) {
 		type = bpf_ntohs(tail.type);
 		all->edns_total += tail.opt_type[1] == OPT && header.additional;
-		/* Without the last dot, which the byte that ends the name stands for. */
+		/* Leaves out the first length byte and the final zero byte. */
 		count_name(name > 2 ? name - 2 : 0);
 	}
 	count = tp_get(types, &type);

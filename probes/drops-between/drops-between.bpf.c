@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * drops-between: packets that came in and did not go out, per conversation. For hosts that forward, on the interfaces that
- * they forward between. Both directions of all interfaces use one map.
+ * drops-between: counts packets that came in and did not go out, per conversation. Belongs on all interfaces between
+ * which a host forwards. Both directions of all interfaces share one map.
  *
- *	CONVERSATIONS=n		entries at most (default 2048)
+ *	CONVERSATIONS=n		entries of the map (default 2048)
  */
 #define TP_LABELS 0
 #include <twinprobe.h>
@@ -21,7 +21,7 @@ struct conversation {
 struct passage {
 	__u64 entered_packets_total;
 	__u64 left_packets_total;
-	__s64 missing_packets;	/* the difference; below 0 where this host sends itself */
+	__s64 missing_packets;	/* entered - left; below 0 if this host sends them */
 };
 
 TP_HASH(passages, struct conversation, struct passage, CONVERSATIONS);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* dscp-ecn: packets and bytes per DSCP class and ECN mark, and what TCP says of ECN. */
+/* dscp-ecn: counts packets and bytes per DSCP class and ECN mark, and the ECN flags of TCP. */
 #include <twinprobe.h>
 
-/* The names are those of IANA; other classes are shown as numbers. */
+/* Names of IANA. Metrics show other classes as numbers. */
 enum dscp {
 	CS0 = 0,
 	LE = 1,
@@ -15,7 +15,7 @@ enum dscp {
 	CS7 = 56,
 };
 
-/* RFC 3168: not capable, two ways to be capable, congestion experienced. */
+/* RFC 3168: not ECN-capable, two codes for capable, congestion experienced. */
 enum ecn {
 	NOT_ECT,
 	ECT_1,
@@ -23,7 +23,7 @@ enum ecn {
 	CE,
 };
 
-/* What TCP says: a SYN asks for ECN or not, a SYN-ACK agrees or not, ECE echoes congestion, CWR says the window went down. */
+/* A SYN may ask for ECN, and a SYN-ACK may agree. ECE reports congestion, and CWR a smaller window. */
 enum ecn_signal {
 	SYN,
 	SYN_ASKS,
@@ -59,7 +59,7 @@ static __always_inline void signal(enum ecn_signal signal, __u32 frames)
 		*count += frames;
 }
 
-/* Of the frames that a packet stands for, each has ECE, and the first alone CWR. */
+/* A packet may stand for several frames. All have ECE, but only the first has CWR. */
 static __always_inline void tcp_signals(__u8 flags, __u32 frames)
 {
 	int asks = flags & FLAG_ECE;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* entropy: how evenly packets are spread over addresses and ports. */
+/* entropy: measures how evenly packets spread over addresses and ports. */
 #include <twinprobe.h>
 
 #define BUCKETS 1024
 
-/* The packets of one feature in buckets by hash, and the sum of n log2(n) over them (times 65536). */
+/* Packets by the hash of one feature. `sum` is the sum of n log2(n) over the buckets, times 65536. */
 struct spread {
 	__u64 sum;
 	__u32 buckets[BUCKETS];
@@ -19,7 +19,6 @@ struct spreads {
 	struct spread destination_port;
 };
 
-/* In thousandths of a bit. */
 struct entropy {
 	__u64 packets;
 	__u32 source_millibits;
@@ -31,7 +30,7 @@ struct entropy {
 TP_ARRAY(spreads, struct spreads, 1);
 TP_ARRAY(entropies, struct entropy, 1);
 
-/* Returns log2(N) - 1/N sum(n log2(n)), which is Shannon's entropy; `most` is log2(N). Atomic additions would double the cost. */
+/* Returns the entropy: log2(N) - 1/N sum(n log2(n)). `most` is log2(N). Atomic additions would double the cost. */
 static __always_inline __u32 add(struct spread *spread, __u64 hash, __u64 packets, __u64 most)
 {
 	__u32 *bucket = &spread->buckets[hash & (BUCKETS - 1)];
@@ -50,7 +49,7 @@ TP_PROBE(measure_entropy, packet)
 	__u64 packets, most;
 	tp_ip address;
 
-	/* Each packet is one, however many frames it stands for. */
+	/* A packet counts once even if it stands for several frames. */
 	TP_SEES(packets);
 	tp_parse(packet);
 	if (!packet->version || !of || !entropy)

@@ -1,40 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * flow-features: a flow table with up to 15 NetFlow v9 features, of which only
- * those asked for cost instructions and memory.
+ * flow-features: a flow table with up to 15 NetFlow v9 features. Features that
+ * are not selected cost nothing.
  *
- * Selecting features, by defines:
+ * Defines that select features:
  *   FEATURES=n     features 1 to n of the list below (default 15)
- *   F_<NAME>=1     this feature; alone, or on top of FEATURES
+ *   F_<NAME>=1     this feature, alone or in addition to FEATURES
  *
- * The table's key are the selected ones of 7, 8, 9, 11 and 12; without any,
- * all packets are one flow. The packet is parsed as deep as the selection
- * needs: not at all for 1-6, up to the IP header for 7-10, up to the
- * transport header for 11-13. IPv6 flows have a table of their own with the
- * same features; 7 and 8 are their addresses, too.
+ * The key contains the selected features of 7, 8, 9, 11 and 12. Without any of
+ * them, all packets are one flow. Features 1-6 need no parsing, 7-10 need the
+ * IP header, and 11-13 the transport header. IPv6 flows have a table of their
+ * own with the same features; 7 and 8 are IPv6 addresses there.
  *
- * Beyond the 15, each only where it is asked for, whatever FEATURES says:
- *   F_IN_OCTETS=1    bytes of IP packets: without link layer and padding,
- *                    which is what NetFlow calls IN_BYTES
- *   F_END_REASON=1   3 for a flow that has ended (TCP's FIN or RST), 2 for one
- *                    that goes on, as in IPFIX (flowEndReason)
- *   F_IDLE_GAPS=1    pauses of more than INACTIVE seconds (default 15): so many
- *                    times an inactive timeout would have cut the flow
- *   BIFLOW=1         both directions are one entry (RFC 5103): counts of the
- *                    direction of the first packet, and REVERSE_ ones. Needs
+ * More features, which FEATURES never selects:
+ *   F_IN_OCTETS=1    bytes of IP packets without link layer and padding, as
+ *                    NetFlow defines IN_BYTES
+ *   F_END_REASON=1   flowEndReason of IPFIX: END_OF_FLOW (3) after FIN or RST,
+ *                    ACTIVE_TIMEOUT (2) for a flow that continues
+ *   F_IDLE_GAPS=1    number of pauses longer than INACTIVE seconds (default
+ *                    15): how often an inactive timeout would cut the flow
+ *   BIFLOW=1         both directions share an entry (RFC 5103). REVERSE_ fields
+ *                    count the direction opposite to the first packet. Needs
  *                    7, 8, 11 and 12
  *
  * Further defines:
  *   TC             a TC program instead of an XDP program
- *   FLOWS=n        IPv4 flows at most (default 65536)
- *   FLOWS_IPV6=n   IPv6 flows at most (default 4096)
- *   NO_FRAGS       an XDP program for packets of a single buffer, as for
- *                  kernels before 5.18 and beside other such programs
+ *   FLOWS=n        entries of the IPv4 table (default 65536)
+ *   FLOWS_IPV6=n   entries of the IPv6 table (default 4096)
+ *   NO_FRAGS       an XDP program for packets of a single buffer: for kernels
+ *                  before 5.18, or beside other such programs
  *
- * With TCP_FLAGS a clang that is run by hand needs -mcpu=v3, which has an
- * atomic OR.
+ * TCP_FLAGS uses an atomic OR: clang needs -mcpu=v3 if it runs by hand.
  */
-/* What the daemon says of the hook. */
+/* Takes the hook from the daemon's macros. */
 #if defined(TWINPROBE_TC) && !defined(TC)
 #define TC
 #endif
@@ -132,7 +130,7 @@
 #ifndef TWINPROBE_TC
 #define TWINPROBE_TC 1
 #endif
-/* The frames that a packet stands for. */
+/* A packet may stand for several frames. */
 #include <twinprobe/packet.h>
 #include <twinprobe/segments.h>
 #endif
@@ -161,7 +159,7 @@
 #define FLOWS 65536
 #endif
 #if !defined(NEEDS_L3)
-/* Packets are not parsed: all of them are in the other table. */
+/* Without parsing, all packets count in the IPv4 table. */
 #undef FLOWS_IPV6
 #define FLOWS_IPV6 1
 #elif !defined(FLOWS_IPV6)
@@ -169,13 +167,13 @@
 #endif
 #define MAX_TAGS 2
 #define MAX_EXTENSIONS 4
-#define MAX_HEADERS 128	/* Ethernet, two tags, IPv4 with options or IPv6 with extension headers, 14 bytes of TCP */
+#define MAX_HEADERS 128	/* Ethernet, two tags, IPv4 options or IPv6 extension headers, 14 bytes of TCP */
 
 #define TAG(rendering) __attribute__((btf_decl_tag(rendering)))
 
 /*
- * What the numbers depend on: the daemon tells by it where an interface's offloads make them approximate. The instruction
- * is there because clang notes a line for it, and the kernel refuses two lines for one instruction.
+ * Records what the numbers depend on, because offloads of an interface may make them approximate. The daemon reads it.
+ * The instruction gives clang a place for the source line: the kernel refuses two lines for one instruction.
  */
 #define SEES(WHAT)									\
 	({										\
@@ -192,7 +190,7 @@ struct flow {
 	__be32 IPV4_DST_ADDR TAG("ipv4");
 #endif
 #ifdef F_PROTOCOL
-	__u8 PROTOCOL;
+	__u8 PROTOCOL TAG("protocol");
 #endif
 #ifdef F_L4_SRC_PORT
 	__be16 L4_SRC_PORT TAG("be16");
@@ -213,7 +211,7 @@ struct flow_ipv6 {
 	__be32 IPV6_DST_ADDR[4] TAG("ipv6");
 #endif
 #ifdef F_PROTOCOL
-	__u8 PROTOCOL;
+	__u8 PROTOCOL TAG("protocol");
 #endif
 #ifdef F_L4_SRC_PORT
 	__be16 L4_SRC_PORT TAG("be16");
@@ -226,8 +224,14 @@ struct flow_ipv6 {
 #endif
 };
 
+/* flowEndReason of IPFIX: the window cuts a flow that continues, or TCP has ended it. */
+enum end_reason {
+	ACTIVE_TIMEOUT = 2,
+	END_OF_FLOW = 3,
+};
+
 struct features {
-	/* The first four are zero here; a router would find them once per flow. */
+	/* The first four stay 0, because only a router knows them. */
 #ifdef F_INPUT_SNMP
 	__u32 INPUT_SNMP;
 #endif
@@ -249,9 +253,9 @@ struct features {
 #ifdef F_SRC_TOS
 	__u8 SRC_TOS;
 #endif
-	/* Flags have a word: there is no atomic OR on a byte. */
+	/* Flags have 32 bits, because a byte has no atomic OR. */
 #ifdef F_TCP_FLAGS
-	__u32 TCP_FLAGS;
+	__u32 TCP_FLAGS TAG("tcp_flags");
 #endif
 #ifdef F_FIRST_SWITCHED
 	__u64 FIRST_SWITCHED TAG("ktime");
@@ -263,7 +267,7 @@ struct features {
 	__u64 IN_OCTETS;
 #endif
 #ifdef F_END_REASON
-	__u32 END_REASON;
+	enum end_reason END_REASON;
 #endif
 #ifdef F_IDLE_GAPS
 	__u32 IDLE_GAPS;
@@ -279,7 +283,7 @@ struct features {
 	__u64 REVERSE_IN_OCTETS;
 #endif
 #ifdef F_TCP_FLAGS
-	__u32 REVERSE_TCP_FLAGS;
+	__u32 REVERSE_TCP_FLAGS TAG("tcp_flags");
 #endif
 #endif
 #ifndef HAS_VALUE
@@ -287,13 +291,13 @@ struct features {
 #endif
 };
 
-/* Packets that are in no IPv4 flow. */
+/* Counts packets outside IPv4 flows. */
 struct unaccounted {
 	__u64 table_full;
 	__u64 not_ipv4;
 };
 
-/* Those of them that are in no IPv6 flow either. */
+/* Counts packets other than IPv4 outside IPv6 flows. */
 struct unaccounted_ipv6 {
 	__u64 table_full;
 	__u64 not_ip;
@@ -328,14 +332,14 @@ struct {
 } unaccounted_ipv6 SEC(".maps");
 
 /*
- * The values that one packet adds to its flow. They are apart from the key, which must be in memory, so that they stay
- * in registers; values that no feature needs cost nothing.
+ * Values that one packet adds to its flow. The key must be in memory. Values are apart from it, and so clang keeps
+ * them in registers and leaves out unused ones.
  */
 struct packet {
 	__u32 frames;
 	__u32 length;
 	__u32 octets;
-	__u32 link_layer;	/* the length of Ethernet and tags on the wire */
+	__u32 link_layer;	/* bytes of Ethernet header and tags on the wire */
 	__u64 now;
 	__u8 tos;
 	__u8 tcp_flags;
@@ -352,8 +356,8 @@ struct packet {
 
 #ifdef NEEDS_L4
 /*
- * Ports of TCP, UDP, UDP-Lite, DCCP and SCTP; of ICMP, whose protocol is `icmp`, type * 256 + code as destination
- * port, as in NetFlow. Nobody asked for one that is NULL. Zero for everything else, for later fragments and for what is cut off.
+ * Reads ports of TCP, UDP, UDP-Lite, DCCP and SCTP. ICMP (protocol `icmp`) has type * 256 + code as destination port,
+ * as in NetFlow. Ports stay 0 for other protocols, later fragments and truncated headers. NULL: port not selected.
  */
 static __always_inline void parse_l4(void *header, void *data_end, __u8 protocol, __u8 icmp, __be16 *source,
 				     __be16 *destination, struct packet *packet)
@@ -382,7 +386,7 @@ static __always_inline void parse_l4(void *header, void *data_end, __u8 protocol
 		*destination = ports[0];
 }
 
-/* A feature's place in a flow, or NULL if it was not asked for. */
+/* Address of a port in a flow, or NULL if it is not selected. */
 #ifdef F_L4_SRC_PORT
 #define SOURCE_PORT(FLOW) &(FLOW)->L4_SRC_PORT
 #else
@@ -401,7 +405,7 @@ struct tag {
 	__be16 ether_type;
 };
 
-/* Returns the header behind Ethernet and tags, or NULL if it is cut off before. */
+/* Returns the header after Ethernet and tags, or NULL if the packet ends before. */
 static __always_inline void *parse_l2(void *data, void *data_end, __be16 *ether_type, struct packet *packet)
 {
 	struct ethhdr *eth = data;
@@ -427,8 +431,8 @@ static __always_inline void *parse_l2(void *data, void *data_end, __be16 *ether_
 
 #ifdef F_IN_OCTETS
 /*
- * The bytes of IP in the frames of a packet, by its own length, or by what is around IP where the packet stands for several
- * frames: each of them has headers of its own.
+ * Returns the IP bytes of all frames. For several frames the length in the IP header is too small, because each frame
+ * has headers of its own.
  */
 static __always_inline __u32 octets(const struct packet *packet, __u32 length)
 {
@@ -471,8 +475,8 @@ static __always_inline int parse_ipv4(void *header, void *data_end, struct flow 
 
 #if defined(F_PROTOCOL) || defined(NEEDS_L4)
 /*
- * Passes extension headers, and sets the protocol of what follows them. Returns that header, or NULL for a later fragment
- * and for what is cut off.
+ * Skips extension headers, and sets the protocol of the next header. Returns that header, or NULL for a later fragment,
+ * a truncated packet or too many headers.
  */
 static __always_inline void *pass_extensions(void *header, void *data_end, __u8 *protocol)
 {
@@ -549,11 +553,7 @@ static __always_inline int parse_ipv6(void *header, void *data_end, struct flow_
 #define FLAG_RST 4
 #define FLAG_ACK 16
 
-/* IPFIX (flowEndReason): the window ends while the flow goes on, or the flow has ended. */
-#define ACTIVE_TIMEOUT 2
-#define END_OF_FLOW 3
-
-/* Notes the time of a packet of a flow that is there, and whether the flow ends with it. */
+/* Updates an existing flow: its time, and whether this packet ends it. */
 static __always_inline void go_on(struct features *features, const struct packet *packet)
 {
 #ifdef F_END_REASON
@@ -583,7 +583,7 @@ static __always_inline void add(struct features *features, const struct packet *
 	__sync_fetch_and_add(&features->IN_OCTETS, packet->octets);
 #endif
 #ifdef F_TCP_FLAGS
-	/* Flags that are set already need no atomic OR, only a plain read. */
+	/* Most flags are already set, and a plain read costs less than an atomic OR. */
 	if (packet->tcp_flags & ~features->TCP_FLAGS)
 		__sync_fetch_and_or(&features->TCP_FLAGS, packet->tcp_flags);
 #endif
@@ -640,8 +640,8 @@ static __always_inline void first(struct features *features, const struct packet
 }
 
 /*
- * Adds a packet to its flow, or to that of the other direction, whose key is `back` where there is one. Returns 0 if the
- * table is full.
+ * Adds a packet to its flow. With BIFLOW, `back` is the key of the other direction, whose entry may take it. Returns 0
+ * if the table is full.
  */
 static __always_inline int account(void *table, const void *flow, const void *back, struct packet *packet)
 {
@@ -708,7 +708,7 @@ static __always_inline void handle(void *data, void *data_end, struct packet *pa
 {
 	struct flow flow;
 
-	/* Padding is part of the key. */
+	/* The key includes its padding. */
 	__builtin_memset(&flow, 0, sizeof(flow));
 #ifdef NEEDS_L3
 	__be16 ether_type = 0;
@@ -738,7 +738,7 @@ static __always_inline void handle(void *data, void *data_end, struct packet *pa
 		IN_NO_FLOW(unaccounted, table_full);
 }
 
-/* The marks are only in programs that have the features. */
+/* Only programs with a feature have its mark. */
 static __always_inline void say_what_is_seen(void)
 {
 #ifdef F_IN_PKTS
@@ -764,7 +764,7 @@ int flow_features(struct __sk_buff *skb)
 
 	say_what_is_seen();
 #ifdef NEEDS_L3
-	/* Headers may be outside the linear part; ask for them only then. */
+	/* Pulls headers into the linear part only if needed: the call is slow. */
 	if (data + MAX_HEADERS > data_end && skb->len > data_end - data) {
 		bpf_skb_pull_data(skb, skb->len < MAX_HEADERS ? skb->len : MAX_HEADERS);
 		data = (void *)(long)skb->data;
@@ -778,7 +778,7 @@ int flow_features(struct __sk_buff *skb)
 	packet.length = tp_length(&whole);
 #endif
 #ifdef F_IN_OCTETS
-	/* A tag that the kernel keeps beside the packet. */
+	/* The kernel keeps this tag outside the packet's bytes. */
 	packet.link_layer = skb->vlan_present ? sizeof(struct tag) : 0;
 #endif
 	handle(data, data_end, &packet);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * fragments-ttl: fragments of IP packets, how many hops packets may still take, and sources whose number of hops changes.
+ * fragments-ttl: counts fragments of IP packets, and packets by TTL. Finds sources whose TTL changes.
  *
- *	SOURCES=n	sources at most; those that were silent the longest make room (default 2048)
+ *	SOURCES=n	entries of the LRU map of sources (default 2048)
  */
 #include <twinprobe.h>
 
@@ -19,9 +19,9 @@ enum family {
 
 enum fragment {
 	WHOLE,		/* no fragment */
-	WHOLE_DF,	/* no fragment, and IPv4 routers may not make any */
-	FIRST,		/* with the transport header */
-	FIRST_TINY,	/* too short for its transport header: hides the ports from filters */
+	WHOLE_DF,	/* no fragment, and DF forbids IPv4 routers to make any */
+	FIRST,		/* first fragment with its transport header */
+	FIRST_TINY,	/* first fragment with a cut transport header: hides ports from filters */
 	LATER,
 };
 
@@ -86,7 +86,7 @@ TP_PROBE(count_fragments, packet)
 	tp_parse(packet);
 	if (!packet->version)
 		return TP_PASS;
-	/* Opaque: the verifier goes through what follows once, not for each way of parsing anew. */
+	/* Opaque to the verifier, which then checks the code below once, not once for each path. */
 	kind.family = tp_opaque(packet, packet->version);
 	kind.fragment = tp_opaque(packet, fragment_of(packet));
 	kind.transport = tp_opaque(packet, packet->protocol);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * handshake-latency: how long TCP handshakes take, from SYN to SYN-ACK and from there to the client's ACK. Both directions use
- * one table of handshakes, so that it does not matter on which side client and server are.
+ * handshake-latency: measures TCP handshakes from SYN to SYN-ACK, and from SYN-ACK to the client's ACK. Both directions
+ * share the table of handshakes, so the server may be on either side.
  *
- *	HANDSHAKES=n	handshakes that are waited for at most, a power of two; the oldest make room (default 4096)
- *	SERVERS=n	servers (address and port) at most; those that were idle the longest make room (default 4096)
+ *	HANDSHAKES=n	size of the table of open handshakes, a power of two (default 4096)
+ *	SERVERS=n	entries of the LRU map of servers, by address and port (default 4096)
  */
 #include <twinprobe.h>
 
@@ -27,28 +27,28 @@ struct server {
 
 struct latency {
 	__u64 begun_total;
-	__u64 repeated_total;		/* SYNs that were sent again */
+	__u64 repeated_total;		/* repeated SYNs */
 	__u64 answered_total;		/* the server has sent a SYN-ACK */
 	__u64 completed_total;		/* the client has acknowledged */
-	__u64 refused_total;		/* the server has reset instead */
-	__u64 aborted_total;		/* the client has reset instead */
-	__u64 server_side_nanoseconds_total;	/* from SYN to SYN-ACK, of all that were answered */
-	__u64 client_side_nanoseconds_total;	/* from SYN-ACK to ACK */
+	__u64 refused_total;		/* the server sent RST instead */
+	__u64 aborted_total;		/* the client sent RST instead */
+	__u64 server_side_nanoseconds_total;	/* sum of times from SYN to SYN-ACK */
+	__u64 client_side_nanoseconds_total;	/* sum of times from SYN-ACK to ACK */
 	__u64 server_side_nanoseconds_max;
 	__u64 client_side_nanoseconds_max;
 };
 
-/* What is not complete yet. */
+/* A handshake that is not complete. */
 struct handshake {
-	__u32 hash;		/* of the flow from client to server and the interface */
-	__u32 sequence;		/* of the SYN */
-	__u32 length;		/* of the data that the SYN carries (TCP Fast Open) */
-	__u32 server_sequence;	/* of the SYN-ACK */
-	__u64 begun;		/* the time of the first SYN; 0 at a free place */
-	__u64 answered;		/* the time of the first SYN-ACK; 0 before */
+	__u32 hash;		/* of the interface and the flow from client to server */
+	__u32 sequence;		/* sequence number of the SYN */
+	__u32 length;		/* bytes of data in the SYN (TCP Fast Open) */
+	__u32 server_sequence;	/* sequence number of the SYN-ACK */
+	__u64 begun;		/* time of the first SYN; 0 if the entry is free */
+	__u64 answered;		/* time of the first SYN-ACK; 0 before */
 };
 
-/* Handshakes whose hashes ask for the same place; 64 bytes, since memory that is not in the processor's cache costs the most. */
+/* A bucket fits one cache line of 64 bytes, because cache misses cost the most. */
 struct bucket {
 	struct handshake handshakes[2];
 };
@@ -57,8 +57,8 @@ TP_HISTOGRAM_SUM(server_side);
 TP_HISTOGRAM_SUM(client_side);
 TP_LRU_HASH(servers, struct server, struct latency, SERVERS);
 /*
- * A table by hashes of flows from client to server, for each interface: a hash table of the kernel would cost more than all the rest. No metric
- * reads the map: both twins share it.
+ * A hash table of open handshakes. A hash map of the kernel would cost more than the rest of the program. Both twins
+ * share the table, because no metric reads it.
  */
 TP_ARRAY(handshakes, struct bucket, HANDSHAKES / 2);
 
@@ -69,7 +69,7 @@ static __always_inline struct latency *latency_of(const struct tp_flow *flow)
 	return tp_get(servers, &server);
 }
 
-/* Another CPU may have read its clock later and be first here. */
+/* The difference is negative if another CPU read its clock later. */
 static __always_inline __u64 since(__u64 before, __u64 now)
 {
 	return now > before ? now - before : 0;
@@ -86,7 +86,7 @@ static __always_inline void turn(struct tp_flow *flow)
 	flow->destination_port = port;
 }
 
-/* The handshake with this hash, or NULL. The offset is opaque, so that the verifier goes on with one handshake, not with two. */
+/* Returns the handshake with this hash, or NULL. The index is opaque: the verifier checks one entry, not two. */
 static __always_inline struct handshake *find(const struct tp_packet *packet, struct bucket *bucket, __u32 hash)
 {
 	struct handshake *two = bucket->handshakes;
@@ -95,7 +95,7 @@ static __always_inline struct handshake *find(const struct tp_packet *packet, st
 	return two[place].begun && two[place].hash == hash ? &two[place] : 0;
 }
 
-/* A free place, or that of the older handshake. */
+/* Returns a free entry, or the older handshake. */
 static __always_inline struct handshake *oldest(const struct tp_packet *packet, struct bucket *bucket)
 {
 	struct handshake *two = bucket->handshakes;
@@ -140,7 +140,7 @@ static __always_inline void answer(const struct tp_flow *flow, struct handshake 
 	}
 }
 
-/* If the SYN-ACK went another way, the halves are not known. */
+/* Measures nothing if the SYN-ACK took another path. */
 static __always_inline void complete(const struct tp_flow *flow, const struct handshake *handshake)
 {
 	__u64 nanoseconds = since(handshake->answered, tp_now());
@@ -157,13 +157,13 @@ static __always_inline void complete(const struct tp_flow *flow, const struct ha
 	}
 }
 
-/* Whether this number is that behind the SYN, or behind the data that the SYN carries. */
+/* Tells whether a sequence number follows the SYN, or the data in the SYN. */
 static __always_inline int follows(const struct handshake *handshake, __u32 sequence)
 {
 	return sequence - (handshake->sequence + 1) <= handshake->length;
 }
 
-/* An end without success. */
+/* Counts a failed handshake. */
 static __always_inline void fail(const struct tp_flow *flow, int refused)
 {
 	struct latency *latency = latency_of(flow);
@@ -190,7 +190,7 @@ TP_PROBE(measure_handshakes, packet)
 	sequence = bpf_ntohl(tcp->seq);
 	acknowledged = bpf_ntohl(tcp->ack_seq);
 	flags = packet->tcp_flags & (FLAG_FIN | FLAG_SYN | FLAG_RST | FLAG_ACK);
-	/* What answers a SYN, with success or not. A client that aborts sends RST alone. */
+	/* A server answers a SYN with SYN-ACK or RST-ACK. A client aborts with RST alone. */
 	from_server = flags == (FLAG_SYN | FLAG_ACK) || flags == (FLAG_RST | FLAG_ACK);
 	if (from_server)
 		turn(&flow);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * heavy-hitters: flows of more than so many bytes in a window, by a count-min sketch (Cormode and Muthukrishnan, 2005).
+ * heavy-hitters: finds flows with at least THRESHOLD bytes in a window, by a count-min sketch.
  *
- *	THRESHOLD=n	bytes in a window from which on a flow is listed (default 1000000)
- *	HEAVY=n		flows that are listed at most (default 4096)
+ *	THRESHOLD=n	fewest bytes of a listed flow in a window (default 1000000)
+ *	HEAVY=n		entries of the map of listed flows (default 4096)
  */
 #include <twinprobe.h>
 
@@ -18,8 +18,8 @@
 #define COLUMNS 1024
 
 /*
- * Each flow adds its bytes to one counter of each row. The least of the four has the least of other flows in it. Two maps have
- * two rows each: a trial finds them half as costly as one map of 32 KiB, which the kernel allocates in scattered pages.
+ * Each flow adds its bytes to one counter of each row. The smallest of the four counters has the fewest bytes of other
+ * flows. Two maps have two rows each: in a trial they cost half as much as one map of 32 KiB with scattered pages.
  */
 struct sketch {
 	__u64 bytes[ROWS / 2][COLUMNS];
@@ -48,7 +48,7 @@ TP_PROBE(find_heavy, packet)
 		counters[row] = &(row % 2 ? second : first)->bytes[row / 2][hash >> 16 * row & (COLUMNS - 1)];
 		tp_min(&least, *counters[row] + length);
 	}
-	/* Reads first: the processor waits for the memory of all four at once. An atomic addition waits for its own. */
+	/* Follows the reads, which load the memory of all counters at once. Each atomic addition would wait alone. */
 #pragma unroll
 	for (row = 0; row < ROWS; row++)
 		tp_add(counters[row], length);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * icmp-reasons: ICMP and ICMPv6 messages by what they say, and errors by the destination of the packet that they are about.
+ * icmp-reasons: counts ICMP and ICMPv6 messages by reason, and errors by the destination of the packet inside.
  *
- *	ERRORS=n	errors (reason, destination, protocol, port) at most; those that were not seen the longest make room
- *			(default 4096)
+ *	ERRORS=n	entries of the LRU map of errors, by reason, destination, protocol and port (default 4096)
  */
 #include <twinprobe.h>
 
@@ -11,11 +10,11 @@
 #define ERRORS 4096
 #endif
 
-/* Version of IP, type, code. */
+/* A reason has the IP version, type and code. */
 #define V4(type, code) (4 << 16 | (type) << 8 | (code))
 #define V6(type, code) (6 << 16 | (type) << 8 | (code))
 
-/* Others are shown as numbers. */
+/* Metrics show other reasons as numbers. */
 enum reason {
 	ECHO_REPLY = V4(0, 0),
 	NETWORK_UNREACHABLE = V4(3, 0),
@@ -83,7 +82,7 @@ struct counters {
 	__u64 bytes_total;
 };
 
-/* What could not be done: destination, protocol and port of the packet inside the message. */
+/* Reason of an error, with destination, protocol and port of the packet inside. */
 struct subject {
 	enum reason reason;
 	tp_ip destination;
@@ -93,8 +92,8 @@ struct subject {
 
 struct error {
 	__u64 messages_total;
-	__u32 mtu;		/* of FRAGMENTATION_NEEDED and V6_PACKET_TOO_BIG */
-	tp_ip reporter;		/* who has said so last */
+	__u32 mtu;		/* only for FRAGMENTATION_NEEDED and V6_PACKET_TOO_BIG */
+	tp_ip reporter;		/* sender of the last message */
 };
 
 struct malformed {
@@ -107,7 +106,7 @@ TP_PERCPU_HASH(messages, enum reason, struct counters, 512);
 TP_LRU_HASH(errors, struct subject, struct error, ERRORS);
 TP_PERCPU_ARRAY(malformed, struct malformed, 1);
 
-/* Whether a number below 64 is in a set of bits. Hidden from clang, so that the verifier sees no branch for each member. */
+/* Tells whether a set of bits contains a number. Hides it from clang, which would make a branch for each member. */
 static __always_inline int is_in(__u64 set, __u32 number)
 {
 	set = set >> (number & 63) & (number < 64);
@@ -115,7 +114,7 @@ static __always_inline int is_in(__u64 set, __u32 number)
 	return set;
 }
 
-/* The message has the packet that it is about. ICMPv6 has an own range for errors. */
+/* Tells whether a message is an error. Errors contain the packet that caused them. */
 static __always_inline int is_error(const struct tp_packet *packet)
 {
 	if (packet->version == 6)
@@ -129,7 +128,7 @@ static __always_inline int has_ports(__u32 protocol)
 	       is_in(1ULL << (IPPROTO_SCTP - 128) | 1ULL << (IPPROTO_UDPLITE - 128), protocol - 128);
 }
 
-/* Reads the packet inside, of which there may be no more than its IP header and 8 bytes. Returns 0 if there is none. */
+/* Reads the packet inside, which may end 8 bytes after its IP header. Returns 0 if there is none. */
 static __always_inline int read_subject(const struct tp_packet *packet, struct subject *subject)
 {
 	__u32 offset = packet->payload;
@@ -186,7 +185,7 @@ TP_PROBE(count_messages, packet)
 		return TP_PASS;
 	}
 	if (!packet->l4 || packet->payload > packet->l3 + packet->ip_length) {
-		/* Only the first fragment of a message has its header. */
+		/* Later fragments lack the header and are not malformed. */
 		if (packet->l4 || packet->error)
 			bad->cut_off_total++;
 		return TP_PASS;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * inter-arrival: times between packets, of the interface and within each flow.
+ * inter-arrival: measures times between packets, on the interface and within each flow.
  *
- *	FLOWS=n		flows that are remembered at most, a power of two (default 8192)
+ *	FLOWS=n		size of the table of flows, a power of two (default 8192)
  */
 #include <twinprobe.h>
 
@@ -14,18 +14,18 @@ TP_HISTOGRAM_SUM(gaps);
 TP_HISTOGRAM_SUM(flow_gaps);
 /* A flow and the time of its last packet. */
 struct flow_time {
-	__u64 flow;		/* a hash */
+	__u64 flow;		/* hash of the flow */
 	__u64 time;
 };
 
 /*
- * Times of the last packets: of all, and of flows, at places that the hashes of the flows say. No metric reads these two: both
- * twins share them.
+ * Times of the last packets: of all packets, and per flow at the index of its hash. Both twins share these two maps,
+ * because no metric reads them.
  */
 TP_ARRAY(last, __u64, 1);
 TP_ARRAY(flow_last, struct flow_time, FLOWS);
 
-/* Another CPU may have seen a later packet meanwhile: packets of the same moment. */
+/* The difference is negative if another CPU stored a later time. */
 static __always_inline __u64 since(__u64 before, __u64 now)
 {
 	return now > before ? now - before : 0;

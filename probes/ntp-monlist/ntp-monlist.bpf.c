@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * ntp-monlist: messages of NTP by kind, and how much servers answer to the queries that attacks reflect and amplify. Both
- * directions use one map of victims: queries come in, answers go out.
+ * ntp-monlist: counts NTP messages by kind. Measures how much servers amplify the queries that attacks reflect. Both
+ * directions share the map of victims: queries come in, answers go out.
  *
- *	VICTIMS=n	victims at most; those that were silent the longest make room (default 1024)
+ *	VICTIMS=n	entries of the LRU map of victims (default 1024)
  */
 #define TP_LABELS 0
 #include <twinprobe.h>
@@ -20,7 +20,7 @@
 #define GET_LIST 20
 #define GET_LIST_1 42
 
-/* The headers of ordinary messages, of mode 6 (RFC 9327) and of mode 7 (ntpd's own), in bytes. */
+/* Header bytes of ordinary messages, of mode 6 (RFC 9327) and of mode 7 (private to ntpd). */
 #define HEADER 48
 #define HEADER_CONTROL 12
 #define HEADER_PRIVATE 8
@@ -39,7 +39,7 @@ enum message {
 	MONLIST_RESPONSE,
 	PRIVATE_REQUEST,	/* mode 7, other codes */
 	PRIVATE_RESPONSE,
-	TOO_SHORT,		/* for the header of its mode */
+	TOO_SHORT,		/* shorter than the header of its mode */
 };
 
 enum query {
@@ -53,7 +53,7 @@ struct counters {
 	__u64 bytes_total;
 };
 
-/* Who gets the answers: the source of a query, which may be forged. */
+/* The receiver of answers: the source of a query, which may be forged. */
 struct victim {
 	tp_ip address;
 	enum query query;
@@ -64,7 +64,7 @@ struct amplification {
 	__u64 request_bytes;
 	__u64 responses;
 	__u64 response_bytes;
-	__u64 ratio;	/* bytes of responses for each byte of requests; 0 if there was no request */
+	__u64 ratio;	/* response bytes per request byte; 0 without a request */
 };
 
 struct head {
@@ -113,7 +113,7 @@ TP_PROBE(watch_ntp, packet)
 	message = TOO_SHORT;
 	if (packet->payload_length >= sizeof(head) && tp_load(packet, packet->payload, &head))
 		message = kind_of(&head, packet->payload_length);
-	/* Opaque: the verifier goes through what follows once, not for each kind anew. */
+	/* Opaque to the verifier, which then checks the code below once, not once for each kind. */
 	message = tp_opaque(packet, message);
 	tp_count_frames(messages, &message, tp_segments(packet), length);
 	if (message < CONTROL_REQUEST || message > PRIVATE_RESPONSE)

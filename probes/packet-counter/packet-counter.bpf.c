@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * packet-counter: packets and bytes per IP protocol.
+ * packet-counter: counts packets and bytes per IP protocol.
  *
- * One source for both hooks: an XDP program, or with TC defined a TC program.
- * Bytes are those of the frame from the Ethernet header on, without frame
- * check sequence and with VLAN tags, whether the tag is in the frame or was
- * taken out by the network card. At TC a packet that is cut into frames later
- * (GSO), or was put together from frames (GRO), counts as these frames.
+ * The source is for both hooks: XDP, or TC if TC is defined. Bytes include the
+ * Ethernet header and VLAN tags, even if the network card removed the tag.
+ * They exclude the frame check sequence. At TC a packet may stand for several
+ * frames (GSO, GRO), and all of them count.
  *
- * Jumbo frames count with their first buffer where XDP knows no others (before
- * Linux 5.18).
+ * Before Linux 5.18 XDP sees only the first buffer of a jumbo frame.
  */
-/* What the daemon says of the hook. */
+/* Takes the hook from the daemon's macros. */
 #if defined(TWINPROBE_TC) && !defined(TC)
 #define TC
 #endif
@@ -31,21 +29,21 @@
 #ifndef TWINPROBE_TC
 #define TWINPROBE_TC 1
 #endif
-/* The frames that a packet stands for. */
+/* A packet may stand for several frames. */
 #include <twinprobe/packet.h>
 #include <twinprobe/segments.h>
 #endif
 
 #ifndef PROTOCOLS
-#define PROTOCOLS 512	/* 256 of IP, the names from NOT_IP on, and room */
+#define PROTOCOLS 512	/* 256 of IP, those from NOT_IP on, and a reserve */
 #endif
 #define MAX_TAGS 2
 #define MAX_EXTENSIONS 6
 #define MAX_HEADERS 128
 
 /*
- * What the numbers depend on: the daemon tells by it where an interface's offloads make them approximate. The instruction
- * is there because clang notes a line for it, and the kernel refuses two lines for one instruction.
+ * Records what the numbers depend on, because offloads of an interface may make them approximate. The daemon reads it.
+ * The instruction gives clang a place for the source line: the kernel refuses two lines for one instruction.
  */
 #define SEES(WHAT)									\
 	({										\
@@ -54,7 +52,7 @@
 			     ".asciz \"" WHAT "\"\n\t.popsection" : "=r"(line_));		\
 	})
 
-/* The numbers are those of IANA; from NOT_IP on, they stand for packets without an IP protocol. */
+/* Numbers of IANA. Those from NOT_IP on are for packets without an IP protocol. */
 enum protocol {
 	ICMP = 1,
 	IGMP = 2,
@@ -80,7 +78,7 @@ struct counters {
 	__u64 bytes;
 };
 
-/* A hash, not an array: only protocols that were seen have an entry. */
+/* A hash has entries only for protocols that occur, unlike an array. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__type(key, enum protocol);
@@ -93,7 +91,7 @@ struct tag {
 	__be16 ether_type;
 };
 
-/* Returns the transport protocol of an IPv6 packet, behind any extension headers. */
+/* Returns the transport protocol of an IPv6 packet. Skips extension headers. */
 static __always_inline enum protocol ipv6_protocol(void *header, void *data_end)
 {
 	struct ipv6hdr *ip = header;
@@ -153,7 +151,7 @@ static __always_inline void count(enum protocol protocol, __u64 packets, __u64 b
 		counters->packets += packets;
 		counters->bytes += bytes;
 	} else {
-		/* The insertion sets all other CPUs' counters to zero. If another CPU inserts first, this CPU's are zero. */
+		/* An insertion clears the other CPUs' counters. If another CPU inserts first, it clears ours. */
 		struct counters first = { .packets = packets, .bytes = bytes };
 
 		if (bpf_map_update_elem(&protocols, &protocol, &first, BPF_NOEXIST)) {
@@ -174,7 +172,7 @@ int packet_counter(struct __sk_buff *skb)
 	struct tp_packet packet = { .context = skb };
 
 	SEES("ethernet");
-	/* Headers may be outside the linear part; ask for them only then. */
+	/* Pulls headers into the linear part only if needed: the call is slow. */
 	if (data + MAX_HEADERS > data_end && skb->len > data_end - data) {
 		bpf_skb_pull_data(skb, skb->len < MAX_HEADERS ? skb->len : MAX_HEADERS);
 		data = (void *)(long)skb->data;

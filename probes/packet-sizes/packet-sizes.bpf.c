@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* packet-sizes: how long frames are, in powers of two and in the classes of RMON. */
+/* packet-sizes: counts frames by length, in powers of two and in the classes of RMON. */
 #define TP_LABELS 0
 #define TP_EXTENSIONS 0
 #include <twinprobe.h>
 
-/* The classes of RMON (RFC 2819) count the 4 bytes of the check sequence, which programs do not see: 64 is 60 here. */
+/* RMON (RFC 2819) counts the 4 bytes of the check sequence. Programs don't see them: 64 is 60 here. */
 enum size_class {
 	UP_TO_60,
 	FROM_61_TO_123,
@@ -46,7 +46,7 @@ TP_PROBE(measure_sizes, packet)
 
 	tp_parse(packet);
 	class.family = packet->version;
-	/* All frames that a packet stands for are alike, but the last may be shorter. */
+	/* All frames of a packet have the same length, but the last may be shorter. */
 	if (frames > 1) {
 		frames--;
 		full = tp_frame_length(packet);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * port-scan: how many different ports and addresses each source tries.
+ * port-scan: estimates how many different ports and addresses each source tries.
  *
- *	SOURCES=n	sources at most; those that were silent the longest make room (default 4096)
+ *	SOURCES=n	entries of the LRU map of sources (default 4096)
  */
 #include <twinprobe.h>
 
@@ -17,32 +17,36 @@
 #define ECHO_REQUEST_6 128
 
 /*
- * HyperLogLog with 1024 registers of 4 bits: each port and each address belongs to one of them by its hash, which keeps the
- * most zeros that any of these hashes begins with, and one. Few are told by the registers without any: linear counting.
+ * HyperLogLog with 1024 registers of 4 bits. The hash of a port or address selects a register. A register keeps the
+ * longest run of low zero bits in its hashes, plus 1. Linear counting estimates small numbers by the empty registers.
  */
 #define REGISTERS 1024
 #define INDEX_BITS 10
 #define HIGHEST 15
-/* Below this many, linear counting is the better one. */
+/* Linear counting is more exact below this. */
 #define FEW (REGISTERS * 5 / 2)
-/* 0.7213 / (1 + 1.079 / 1024) * 1024 * 1024, which is divided by the sum of all 2^-register; 15 bits behind the point. */
+/* 0.7213 / (1 + 1.079 / 1024) * 1024 * 1024 with 15 fraction bits, to divide by the sum of 2^-register. */
 #define SCALE 24757591939ULL
 
+struct sketch {
+	__u32 used;		/* number of registers above 0 */
+	__u32 less;		/* 1024 - sum of 2^-register, with 15 fraction bits */
+	__u8 registers[REGISTERS / 2];
+};
+
 struct set {
-	__u32 different;	/* estimated */
-	__u32 used;		/* registers with something in them */
-	__u32 less;		/* what the sum of all 2^-register is below 1024; 15 bits behind the point */
-	__u8 registers[REGISTERS / 2] TP_AS(hex);
+	__u32 different;	/* estimated number */
+	struct sketch sketch TP_AS(hex);
 };
 
 struct source {
-	__u64 tries;		/* packets that begin something */
+	__u64 tries;		/* packets that begin an exchange */
 	struct set ports;
 	struct set addresses;
 };
 
 TP_LRU_HASH(sources, tp_ip, struct source, SOURCES);
-/* What a source begins with, which is too large for the stack. */
+/* The first value of a source, which is too large for the stack. */
 TP_ARRAY(blank, struct source, 1);
 
 static __always_inline struct source *source_of(const tp_ip *address)
@@ -63,28 +67,29 @@ static __always_inline struct source *source_of(const tp_ip *address)
 
 static __always_inline void enter(struct set *set, __u64 hash)
 {
-	__u8 *byte = &set->registers[hash >> 1 & (REGISTERS / 2 - 1)];
+	struct sketch *sketch = &set->sketch;
+	__u8 *byte = &sketch->registers[hash >> 1 & (REGISTERS / 2 - 1)];
 	__u32 shift = (hash & 1) * 4, known = *byte >> shift & 15, now, sum;
 	__u64 rest = hash >> INDEX_BITS, many;
 
-	/* The lowest bit that is set is the number of zeros before it; the highest of them is kept. */
+	/* The index of the lowest set bit is the number of zeros. The register keeps the maximum. */
 	now = tp_log2(rest & -rest) + 1;
 	if (!rest || now > HIGHEST)
 		now = HIGHEST;
 	if (now <= known)
 		return;
 	*byte += (now - known) << shift;
-	set->used += !known;
-	set->less += (1U << (HIGHEST - known)) - (1U << (HIGHEST - now));
-	sum = (REGISTERS << HIGHEST) - set->less;
+	sketch->used += !known;
+	sketch->less += (1U << (HIGHEST - known)) - (1U << (HIGHEST - now));
+	sum = (REGISTERS << HIGHEST) - sketch->less;
 	many = SCALE / (sum ? sum : 1);
-	/* 1024 ln(2) (10 - log2(1024 - used)): logarithms are times 65536, and 45426 is 1024 ln(2) times 64. */
-	if (set->used < REGISTERS && many <= FEW)
-		many = (((INDEX_BITS << 16) - tp_log2_fixed(REGISTERS - set->used)) * 45426ULL + (1 << 21)) >> 22;
+	/* Computes 1024 ln(2) (10 - log2(1024 - used)). Logarithms are times 65536; 45426 is 1024 ln(2) times 64. */
+	if (sketch->used < REGISTERS && many <= FEW)
+		many = (((INDEX_BITS << 16) - tp_log2_fixed(REGISTERS - sketch->used)) * 45426ULL + (1 << 21)) >> 22;
 	set->different = many;
 }
 
-/* Packets that answer begin nothing: those of TCP have ACK or RST, those of UDP come from the lower port. */
+/* Excludes answers: TCP answers have ACK or RST, and UDP answers come from the lower port. */
 static __always_inline int begins(const struct tp_packet *packet)
 {
 	if (!packet->l4)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * prefix-bytes: packets and bytes per network, by the longest prefix that matches.
+ * prefix-bytes: counts packets and bytes per network, by the longest matching prefix.
  *
- *	NETWORKS	the networks: V4(a,b,c,d, bits) and V6(group1,group2,group3,group4, bits), separated by spaces, where the
- *			groups are the first four of the address, in hexadecimal. Default: kinds of addresses (private, multicast, ...)
- *	LOCAL=1		count by the address on this side (destination of what comes in, source of what goes out) instead of
- *			the one on the other side
+ *	NETWORKS	networks, separated by spaces: V4(a,b,c,d, bits) and V6(group1,group2,group3,group4, bits) with
+ *			the first four groups in hexadecimal. Default: kinds of addresses (private, multicast, ...)
+ *	LOCAL=1		counts the local address (destination at ingress, source at egress) instead of the remote one
  *
- * The program fills the trie itself, when it sees its first packet.
+ * The program fills the trie at its first packet.
  */
 #include <twinprobe.h>
 
@@ -28,7 +27,7 @@ struct counters {
 	__u64 bytes_total;
 };
 
-/* No metric reads these two: both twins share them. */
+/* Both twins share these two: no metric reads them. */
 TP_LPM(networks, struct tp_prefix, 1024);
 TP_ARRAY(filled, __u32, 1);
 TP_PERCPU_HASH(traffic, struct tp_prefix, struct counters, 1026);
@@ -62,7 +61,7 @@ TP_PROBE(count_networks, packet)
 
 	if (!done)
 		return TP_PASS;
-	/* Two CPUs may fill the trie at the same time, with the same. */
+	/* Two CPUs may fill the trie at once, with the same entries. */
 	if (!*done) {
 		fill();
 		*done = 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * protocol-mix: packets and bytes per network protocol, transport protocol and service.
+ * protocol-mix: counts packets and bytes per network protocol, transport and service.
  *
- *	ENTRIES=n	combinations at most (default 8192)
+ *	ENTRIES=n	entries of the map (default 8192)
  */
 #include <twinprobe.h>
 
@@ -10,7 +10,7 @@
 #define ENTRIES 8192
 #endif
 
-/* EtherTypes; others are shown as numbers. */
+/* EtherTypes. Metrics show others as numbers. */
 enum network {
 	LLC = 0,		/* frames with a length instead of an EtherType (802.3) */
 	CUT_OFF = 1,		/* frames that end before the EtherType */
@@ -27,7 +27,7 @@ enum network {
 	PTP = 0x88f7,
 };
 
-/* Numbers of IANA; others are shown as numbers. */
+/* Names of IANA. Metrics show others as numbers. */
 enum transport {
 	NO_TRANSPORT = 0,
 	ICMP = 1,
@@ -50,7 +50,7 @@ enum transport {
 	UDPLITE = 136,
 };
 
-/* Ports; others below 1024 are shown as numbers. */
+/* Ports. Metrics show others below 1024 as numbers. */
 enum service {
 	OTHER = 0,
 	FTP_DATA = 20, FTP = 21, SSH = 22, TELNET = 23, SMTP = 25, DNS = 53, DHCP_SERVER = 67, DHCP_CLIENT = 68, TFTP = 69,
@@ -100,7 +100,7 @@ static __always_inline int is_service(__u16 port)
 	return port < WELL_KNOWN;
 }
 
-/* The lower port first: clients take high ones. */
+/* Prefers low ports: clients use high ones. */
 static __always_inline enum service service_of(const struct tp_packet *packet)
 {
 	__u16 low = packet->source_port, high = packet->destination_port;

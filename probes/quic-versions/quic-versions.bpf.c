@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * quic-versions: packets of QUIC per version and type, versions that servers offer, and lengths of connection IDs, by what every
- * version has in common (RFC 8999).
+ * quic-versions: counts QUIC packets per version and type, versions that servers offer, and lengths of connection IDs.
+ * Uses the fields that all versions share (RFC 8999).
  *
  *	PORT=n		only this UDP port; 0 for all ports (default 443)
  */
@@ -14,17 +14,17 @@
 
 #define LONG 0x80
 #define FIXED 0x40
-/* A client's first datagram is that long, so that answers to forged ones amplify little (RFC 9000, 14.1). */
+/* Least size of a client's first datagram, which limits amplification (RFC 9000, 14.1). */
 #define LEAST_INITIAL 1200
 #define LONGEST_ID 20
 #define MAX_OFFERED 16
 
-/* Others are shown as numbers. */
+/* Metrics show others as numbers. */
 enum version {
 	NONE,			/* version negotiation and short headers have none */
 	V1 = 0x00000001,
 	V2 = 0x6b3343cf,
-	GREASE = 0x0a0a0a0a,	/* any of 0x?a?a?a?a, which clients and servers make up */
+	GREASE = 0x0a0a0a0a,	/* any 0x?a?a?a?a: invented versions that test peers */
 	DRAFT_27 = 0xff00001b,
 	DRAFT_28,
 	DRAFT_29,
@@ -46,8 +46,8 @@ enum type {
 	HANDSHAKE,
 	RETRY,
 	VERSION_NEGOTIATION,
-	UNKNOWN_TYPE,		/* of a version whose types are not known */
-	MALFORMED,		/* connection IDs longer than the version allows, or than the packet */
+	UNKNOWN_TYPE,		/* of a version with unknown types */
+	MALFORMED,		/* a connection ID longer than the version or packet allows */
 	NOT_QUIC,
 };
 
@@ -83,7 +83,7 @@ TP_PERCPU_HASH(offered, enum version, __u64, 256);
 			(*count_)++;			\
 	})
 
-/* The head of each long header, up to the length of the first connection ID. */
+/* The start of a long header, up to the length of the first connection ID. */
 struct head {
 	__u8 first;
 	__u8 version[4];
@@ -104,7 +104,7 @@ static __always_inline int has_types(__u32 version)
 
 static __always_inline enum type type_of(__u8 first, __u32 version, __u32 length)
 {
-	/* Version 2 counts from another one on, so that nothing on the way relies on the numbers (RFC 9369). */
+	/* Version 2 numbers types differently, to keep middleboxes from relying on them (RFC 9369). */
 	__u8 type = (first >> 4) - (version == V2);
 
 	if (!(first & FIXED))
@@ -127,7 +127,7 @@ static __always_inline int load(const struct tp_packet *packet, __u32 offset, __
 	return offset + size <= end && tp_load_bytes(packet, offset, bytes, size);
 }
 
-/* The versions that a server offers follow the connection IDs. */
+/* Counts the versions after the connection IDs, which a server offers. */
 static __always_inline void count_offered(const struct tp_packet *packet, __u32 at, __u32 end)
 {
 	enum version version;
@@ -145,7 +145,7 @@ static __always_inline void count_offered(const struct tp_packet *packet, __u32 
 	}
 }
 
-/* Reads a long header. Returns where the connection IDs end, or 0 if they do not fit. */
+/* Returns the end of the connection IDs of a long header, or 0 if they don't fit. */
 static __always_inline __u32 ids_of(const struct tp_packet *packet, const struct head *head, __u32 end, __u8 *source)
 {
 	__u32 at = tp_opaque(packet, packet->payload + sizeof(*head) + head->length);
@@ -168,7 +168,7 @@ TP_PROBE(count_versions, packet)
 	if (packet->protocol != IPPROTO_UDP || !packet->l4 ||
 	    (PORT && packet->source_port != PORT && packet->destination_port != PORT))
 		return TP_PASS;
-	/* The verifier forgets what it knows of the ways of parsing, and goes through the rest once. */
+	/* Hides the parsed headers from the verifier. It then checks the rest once, not once for each path. */
 	tp_locate(packet);
 	packet->payload = tp_opaque(packet, packet->payload);
 	packet->payload_length = tp_opaque(packet, packet->payload_length);

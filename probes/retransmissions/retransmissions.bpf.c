@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * retransmissions: TCP segments that are sent again or come out of order, in all, by port of the server, and for each flow that
- * has any.
+ * retransmissions: counts TCP segments that are repeated or out of order: in total, by port of the server, and for each
+ * flow that has any.
  *
- *	STREAMS=n	streams (a connection has two) that are followed at most, a power of two; of two streams, the one that
- *			was silent longer makes room (default 4096)
- *	FLOWS=n		flows with retransmissions that are shown at most (default 4096)
- *	PORTS=n		ports of servers at most; those without a segment for the longest time make room (default 1024)
- *	REORDERING=n	milliseconds after which what fills a gap was sent again, not overtaken, where the round trip is not known
+ *	STREAMS=n	size of the table of streams, a power of two; a connection has two streams (default 4096)
+ *	FLOWS=n		entries of the LRU map of flows with such segments (default 4096)
+ *	PORTS=n		entries of the LRU map of server ports (default 1024)
+ *	REORDERING=n	milliseconds after which a segment in a gap is a retransmission, if the round trip is unknown
  *			(default 3)
  */
 #include <twinprobe.h>
@@ -30,24 +29,23 @@
 #define FLAG_RST 0x04
 #define FLAG_ACK 0x10
 
-/* Times take half the room as numbers of 1024 ns, and differences are right for half an hour. */
+/* The unit of times is 1024 ns. They fit 32 bits, and differences are right for half an hour. */
 #define TICK 10
 #define GAPS 8
 
-/* Segments are those that carry data, SYN or FIN. */
+/* Only packets with data, SYN or FIN are segments. */
 struct segments {
 	__u64 segments_total;
 	__u64 bytes_total;
 	__u64 retransmitted_segments_total;
 	__u64 retransmitted_bytes_total;
-	__u64 lost_before_segments_total;	/* of the retransmitted ones: were not seen before */
-	__u64 needless_segments_total;		/* of the retransmitted ones: had been acknowledged */
+	__u64 lost_before_segments_total;	/* retransmitted ones that the probe did not see before */
+	__u64 needless_segments_total;		/* retransmitted ones that were already acknowledged */
 	__u64 out_of_order_segments_total;
-	__u64 gaps_total;			/* jumps over what was not seen yet */
-	__u64 probes_total;			/* keep-alives and probes of closed windows, which do not count as segments */
+	__u64 gaps_total;			/* jumps over missing bytes */
+	__u64 probes_total;			/* keep-alives and zero-window probes; not in segments_total */
 };
 
-/* The port at which the server of a connection listens. */
 struct service {
 	__u16 server_port;
 };
@@ -62,7 +60,7 @@ struct by_port {
 };
 
 struct trouble {
-	__u64 segments_total;			/* of the flow, up to the last one that is counted below */
+	__u64 segments_total;			/* all segments, up to the last one that counts below */
 	__u64 retransmitted_segments_total;
 	__u64 retransmitted_bytes_total;
 	__u64 lost_before_segments_total;
@@ -71,25 +69,25 @@ struct trouble {
 };
 
 struct gap {
-	__u32 start, end;	/* equal: there is none */
-	__u32 time;		/* when something behind it came */
-	__u32 stamp;		/* the sender's clock in that, 0 if it had none */
+	__u32 start, end;	/* equal if there is no gap */
+	__u32 time;		/* time of the segment after the gap */
+	__u32 stamp;		/* TCP timestamp of that segment, or 0 */
 };
 
 /*
- * What one side of a connection has sent. Without gaps it is one line of the processor's cache, since memory that is not in the
- * cache costs the most.
+ * The data that one side of a connection sends. The fields before `gaps` fit one cache line, because cache misses
+ * cost the most.
  */
 struct stream {
-	__u32 hash;		/* of the flow and the interface; 0 at a free place */
-	__u32 last;		/* the time of the last segment */
-	__u32 next;		/* the number behind all that was sent */
-	__u32 acknowledged;	/* of the other side's data */
-	__u32 window;		/* 0: the other side must wait */
-	__u32 segments;		/* since the flow was last shown */
-	__u32 latest;		/* the gap that was noted last */
-	__u32 sent;		/* when the last new data came; 0 once something was sent again */
-	__u32 round_trip;	/* the shortest from here to this side and back; 0: not known */
+	__u32 hash;		/* of the flow and the interface; 0 if the entry is free */
+	__u32 last;		/* time of the last packet */
+	__u32 next;		/* sequence number after all data so far */
+	__u32 acknowledged;	/* acknowledgement number of the last packet */
+	__u32 window;		/* 0 stops the other side */
+	__u32 segments;		/* since the last call of show() */
+	__u32 latest;		/* index of the newest gap */
+	__u32 sent;		/* time of the last data in order; 0 if it can't measure a round trip */
+	__u32 round_trip;	/* shortest time from here to this side and back; 0 if unknown */
 	__u32 server_port;
 	__u32 unused[6];
 	struct gap gaps[GAPS];
@@ -102,7 +100,7 @@ struct bucket {
 TP_PERCPU_ARRAY(totals, struct segments, 1);
 TP_LRU_PERCPU_HASH(ports, struct service, struct by_port, PORTS);
 TP_LRU_HASH(flows, struct tp_flow, struct trouble, FLOWS);
-/* A table by hashes, with two places for each. No metric reads the map: both twins share it. */
+/* A hash table in buckets of two. Both twins share it, because no metric reads it. */
 TP_ARRAY(streams, struct bucket, STREAMS / 2);
 
 static __always_inline __s32 behind(__u32 a, __u32 b)
@@ -115,14 +113,14 @@ static __always_inline struct bucket *bucket_of(__u64 hash)
 	return tp_at_index(streams, hash >> 32 & (STREAMS / 2 - 1));
 }
 
-/* The stream with this hash, or NULL. The offset is opaque, so that the verifier goes on with one stream, not with two. */
+/* Returns the stream with this hash, or NULL. The index is opaque: the verifier checks one stream, not two. */
 static __always_inline struct stream *find(const struct tp_packet *packet, struct bucket *bucket, __u32 hash)
 {
 	struct stream *stream = &bucket->streams[tp_opaque(packet, bucket->streams[1].hash == hash) & 1];
 
 	if (stream->hash != hash)
 		stream = 0;
-	/* Else clang asks for the hash again where the pointer is not there. */
+	/* Without this, clang compares the hash again instead of testing the pointer. */
 	asm volatile("" : "+r"(stream));
 	return stream;
 }
@@ -139,7 +137,7 @@ static __always_inline __u64 hash_of(const struct tp_packet *packet, const struc
 	return tp_hash(flow, sizeof(*flow), tp_ifindex(packet)) | 1;
 }
 
-/* What the other side has sent, or NULL. */
+/* Returns the stream of the other side, or NULL. */
 static __always_inline struct stream *other_side(const struct tp_packet *packet, const struct tp_flow *flow)
 {
 	struct tp_flow back = {
@@ -155,7 +153,7 @@ static __always_inline struct stream *other_side(const struct tp_packet *packet,
 	return bucket ? find(packet, bucket, hash) : 0;
 }
 
-/* Where the beginning of a connection was not seen, the smaller port is the server's. */
+/* A SYN tells which side is the server. Without one, the smaller port is a good guess. */
 static __always_inline __u32 server_port(const struct tp_packet *packet, const struct tp_flow *flow)
 {
 	__u32 from = flow->source_port, to = flow->destination_port;
@@ -166,8 +164,8 @@ static __always_inline __u32 server_port(const struct tp_packet *packet, const s
 }
 
 /*
- * The time from the last data of the other side to the first packet that acknowledges all of it. Acknowledgements may wait, so
- * that the shortest time counts. After the first one, one packet in 16 is enough.
+ * Measures the time from the last data of the other side to the first packet that acknowledges all of it. Keeps the
+ * shortest time, because acknowledgements may wait. After the first result, one packet in 16 is enough.
  */
 static __always_inline void measure(const struct tp_packet *packet, const struct tp_flow *flow, struct stream *stream,
 				    __u32 acknowledged, __u32 now)
@@ -185,11 +183,11 @@ static __always_inline void measure(const struct tp_packet *packet, const struct
 		time = 1;
 	if (!stream->round_trip || time < stream->round_trip)
 		stream->round_trip = time;
-	/* Only the first one that acknowledges it. */
+	/* Later acknowledgements don't count. */
 	other->sent = 0;
 }
 
-/* The clock of the sender (RFC 7323), or 0: the options of nearly all data begin with two that do nothing, and with it. */
+/* Returns the TCP timestamp (RFC 7323), or 0. Looks only at its usual place, after two NOP options. */
 static __always_inline __u32 stamp_of(const struct tp_packet *packet, const struct tcphdr *tcp)
 {
 	const __be32 *options = (const void *)(tcp + 1);
@@ -204,7 +202,7 @@ static __always_inline void note_gap(const struct tp_packet *packet, struct stre
 {
 	__u32 i = stream->latest + 1;
 
-	/* The oldest one is forgotten. */
+	/* The new gap replaces the oldest. */
 	i = tp_opaque(packet, i < GAPS ? i : 0);
 	if (i >= GAPS)
 		return;
@@ -215,14 +213,14 @@ static __always_inline void note_gap(const struct tp_packet *packet, struct stre
 	stream->gaps[i].stamp = stamp;
 }
 
-/* When what has come now should have come. */
+/* The gap that a late segment fills. */
 struct due {
-	__u32 is_late;		/* 0: it had come before */
+	__u32 is_late;		/* 0: the segment fills no gap */
 	__u32 time;
 	__u32 stamp;
 };
 
-/* Takes what has come now out of the gaps. */
+/* Removes the bytes of a segment from the gaps. */
 static __always_inline struct due fill(const struct tp_packet *packet, struct stream *stream, __u32 start, __u32 end)
 {
 	__u32 i, rest = 0, rest_end = 0;
@@ -257,9 +255,9 @@ static __always_inline struct due fill(const struct tp_packet *packet, struct st
 }
 
 /*
- * Tells whether what fills a gap was sent before what came in front of it. The sender's clock tells. If it had not moved
- * on, what was sent again comes a round trip later, since the sender has to hear of the gap. An acknowledgement may have
- * waited while the round trip was measured, so half of it decides, and what was surely sent again is a measurement, too.
+ * Tells whether a segment was overtaken, not repeated. Different TCP timestamps decide. Without them the delay decides:
+ * a sender repeats bytes a round trip after the gap. The measured round trip may contain the wait of an
+ * acknowledgement, so half of it is the limit. If timestamps prove a repetition, its delay improves the measurement.
  */
 static __always_inline int is_overtaken(struct stream *stream, const struct due *due, __u32 stamp, __u32 now)
 {
@@ -275,7 +273,7 @@ static __always_inline int is_overtaken(struct stream *stream, const struct due 
 	return late < (stream->round_trip ? stream->round_trip / 2 : REORDERING * 1000000U >> TICK);
 }
 
-/* Counts segments that come for the first time, or in their order. A function of its own, which the verifier goes through once. */
+/* Counts all segments of a server port. The verifier checks a global function only once. */
 __noinline int count_service(__u32 server_port, __u32 frames, __u32 bytes)
 {
 	struct service service = { server_port };
@@ -288,14 +286,14 @@ __noinline int count_service(__u32 server_port, __u32 frames, __u32 bytes)
 	return 0;
 }
 
-/* What a segment that comes late is. */
+/* Kinds of late segments. */
 enum late {
 	OVERTAKEN,
 	SENT_AGAIN,
 	SENT_AGAIN_AFTER_LOSS,
 };
 
-/* The same for those that come late. Bytes are those sent again: none with a SYN or a FIN alone. */
+/* Counts late segments of a server port. A SYN or a FIN without data has 0 bytes. */
 __noinline int count_late(__u32 server_port, __u32 frames, __u32 bytes, __u32 late)
 {
 	struct service service = { server_port };
@@ -314,7 +312,7 @@ __noinline int count_late(__u32 server_port, __u32 frames, __u32 bytes, __u32 la
 	return 0;
 }
 
-/* Entries are made only for flows that have something to show. */
+/* Makes entries only for flows with gaps or late segments. */
 static __always_inline struct trouble *show(const struct tp_flow *flow, struct stream *stream)
 {
 	struct trouble *trouble = tp_get(flows, flow);
@@ -342,7 +340,7 @@ TP_PROBE(follow_segments, packet)
 	tp_parse(packet);
 	tcp = tp_tcp(packet);
 	all = tp_at_index(totals, 0);
-	/* The number of a reset may be any. */
+	/* A RST may have any sequence number. */
 	if (!all || !tcp || packet->tcp_flags & FLAG_RST || !tp_flow(packet, &flow))
 		return TP_PASS;
 	sequence = bpf_ntohl(tcp->seq);
@@ -355,7 +353,7 @@ TP_PROBE(follow_segments, packet)
 	if (!bucket)
 		return TP_PASS;
 	stream = find(packet, bucket, hash);
-	/* The first that is seen of it, or a SYN with another number: a new connection. */
+	/* A new connection: its first packet here, or a SYN with another number. */
 	if (!stream || (packet->tcp_flags & FLAG_SYN && stream->next != end)) {
 		if (!stream)
 			stream = oldest(packet, bucket, now);
@@ -378,7 +376,7 @@ TP_PROBE(follow_segments, packet)
 		return TP_PASS;
 	}
 	if (ahead == 0 || (ahead == -1 && behind(end, next) > 0)) {
-		/* The usual case. Or a byte was sent as a probe, and comes again with all that had to wait. */
+		/* The usual case, or data that begins with the byte of a zero-window probe. */
 		stream->next = end;
 		stream->sent = now ? now : 1;
 		all->segments_total += frames;
@@ -418,7 +416,7 @@ TP_PROBE(follow_segments, packet)
 			tp_add(&trouble->out_of_order_segments_total, frames);
 		return TP_PASS;
 	}
-	/* New data may come behind those that are sent again. */
+	/* New data may follow the repeated bytes. */
 	if (behind(end, next) > 0)
 		bytes = next - sequence;
 	all->retransmitted_segments_total += frames;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * sampled-headers: the first bytes of one packet in SAMPLE, as events.
+ * sampled-headers: sends the first bytes of one packet in SAMPLE as an event.
  *
  *	SAMPLE=n	one packet in n, at random (default 1000)
  *	RING=n		bytes of the ring buffer, a power of two (default 1048576)
@@ -19,9 +19,9 @@
 struct header {
 	__u64 time TP_AS(ktime);
 	__u32 interface TP_AS(ifindex);
-	__u32 length;		/* of the whole frame */
-	__u32 captured;		/* bytes of `header` that are the packet's */
-	__u32 sample;		/* how many packets this one stands for */
+	__u32 length;		/* bytes of the frame */
+	__u32 captured;		/* bytes of the packet in `header` */
+	__u32 sample;		/* number of packets that this one stands for */
 	__u8 header[HEADER] TP_AS(hex);
 };
 
@@ -37,7 +37,7 @@ TP_PERCPU_ARRAY(sampling, struct counters, 1);
 #define ADDRESSES 12
 #define TAG 4
 
-/* The kernel has taken a VLAN tag out of the frame before TC sees it: the tag is put where it was. */
+/* Puts a VLAN tag back into the frame, because the kernel takes it out before TC. */
 static __always_inline __u32 copy(const struct tp_packet *packet, __u8 *header)
 {
 #ifdef TWINPROBE_TC

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * srv6: packets per segment of SRv6 paths (RFC 8754), and segment routing headers that contradict themselves.
+ * srv6: counts packets per segment of SRv6 paths (RFC 8754), and invalid segment routing headers.
  *
- *	SEGMENTS=n	entries at most (default 4096)
+ *	SEGMENTS=n	entries of the map (default 4096)
  */
 #define TP_LABELS 0
 #include <twinprobe.h>
@@ -15,19 +15,19 @@
 
 struct routing_header {
 	__u8 next;
-	__u8 length;	/* in 8 bytes, without the first 8 */
+	__u8 length;	/* in units of 8 bytes, without the first 8 */
 	__u8 type;
 	__u8 segments_left;
-	__u8 last_entry;	/* index of the last element of the list, which is the first segment of the path */
+	__u8 last_entry;	/* index of the last list element, the first segment of the path */
 	__u8 flags;
 	__be16 tag;
 };
 
 struct segment {
-	tp_ip active;		/* the segment that the packet is on its way to */
+	tp_ip active;		/* the segment that the packet travels to */
 	tp_ip final;		/* the last segment of the path */
-	__u32 segments_left;	/* after the active one */
-	__u32 inside TP_AS(protocol);	/* behind the extension headers; IPIP, IPV6 and ETHERNET are encapsulated packets */
+	__u32 segments_left;	/* segments after the active one */
+	__u32 inside TP_AS(protocol);	/* after extension headers; IPIP, IPV6, ETHERNET: a packet inside */
 };
 
 struct counters {
@@ -57,7 +57,7 @@ static __always_inline enum verdict judge(const struct tp_packet *packet, struct
 		return OTHER_TYPE;
 	if ((header->last_entry + 1) * 2 > header->length)
 		return LIST_TOO_LONG;
-	/* A reduced header leaves out the first segment, which is the destination at first. */
+	/* A reduced header omits the first segment, which is the first destination. */
 	if (header->segments_left > header->last_entry + 1)
 		return LEFT_BEYOND_LIST;
 	return VALID;

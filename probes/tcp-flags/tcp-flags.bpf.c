@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * tcp-flags: packets per combination of TCP flags, and handshakes that clients begin and complete, per server.
+ * tcp-flags: counts packets per combination of TCP flags, and begun and completed handshakes per server.
  *
- *	SERVERS=n	servers (address and port) at most; those that were idle the longest make room (default 4096)
- *	PENDING=n	handshakes that are waited for at most, a power of two (default 16384)
+ *	SERVERS=n	entries of the LRU map of servers, by address and port (default 4096)
+ *	PENDING=n	size of the table of open handshakes, a power of two (default 16384)
  */
 #include <twinprobe.h>
 
@@ -22,7 +22,7 @@
 #define FLAG_URG 0x20
 #define ALL_FLAGS 0x3f
 
-/* The usual combinations and the well-known wrong ones; others are shown as numbers. ECE and CWR are left out. */
+/* Usual combinations and well-known invalid ones, without ECE and CWR. Metrics show others as numbers. */
 enum flags {
 	NONE = 0,
 	FIN = FLAG_FIN,
@@ -54,17 +54,17 @@ struct server {
 };
 
 struct handshakes {
-	__u64 begun_total;		/* SYNs of connections */
-	__u64 repeated_total;		/* SYNs that were sent again */
-	__u64 completed_total;		/* the client has acknowledged */
-	__u64 aborted_total;		/* the client has reset instead */
+	__u64 begun_total;		/* first SYNs */
+	__u64 repeated_total;		/* repeated SYNs */
+	__u64 completed_total;		/* the client sent ACK */
+	__u64 aborted_total;		/* the client sent RST instead */
 };
 
 TP_PERCPU_HASH(combinations, enum flags, struct counters, 64);
 TP_LRU_HASH(servers, struct server, struct handshakes, SERVERS);
 /*
- * Hashes of connections whose client has only sent SYNs, at places that the hashes themselves say: a hash table of the kernel
- * would cost more than all the rest. No metric reads the map: both twins share it.
+ * Hashes of connections with nothing but SYNs so far. The hash is also the index, because a hash map of the kernel
+ * would cost more than the rest of the program. Both twins share the map, because no metric reads it.
  */
 TP_ARRAY(pending, __u32, PENDING);
 
@@ -105,7 +105,7 @@ TP_PROBE(count_flags, packet)
 	flags = packet->tcp_flags & ALL_FLAGS;
 	frames = tp_segments(packet);
 	length = tp_length(packet);
-	/* Of the frames that a packet stands for, the last has these flags alone. */
+	/* A packet may stand for several frames. Only the last one has FIN and PSH. */
 	if (frames > 1) {
 		enum flags before = flags & ~(FLAG_FIN | FLAG_PSH);
 		__u32 bytes = tp_frame_length(packet) * --frames;
@@ -114,7 +114,7 @@ TP_PROBE(count_flags, packet)
 		length -= bytes;
 	}
 	tp_count_frames(combinations, &flags, 1, length);
-	/* What the server sends says nothing of the client. */
+	/* A SYN-ACK comes from the server, not the client. */
 	if ((flags & (FLAG_SYN | FLAG_ACK)) == (FLAG_SYN | FLAG_ACK) || !tp_flow(packet, &flow))
 		return TP_PASS;
 	connection = tp_hash(&flow, sizeof(flow), 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * tls-sni: the names of servers that TLS clients ask for (server name indication, RFC 6066), packets and bytes of the
- * connections, and the versions of TLS that clients offer.
+ * tls-sni: counts packets and bytes by the server name that a TLS client asks for (SNI, RFC 6066), and the versions of
+ * TLS that clients offer.
  *
  *	PORT=n		only this TCP port; 0 for all ports (default 0)
- *	NAMES=n		names at most; those that were not asked for the longest make room (default 1024)
- *	CONNECTIONS=n	connections whose packets are counted at most, a power of two (default 4096)
+ *	NAMES=n		entries of the LRU map of names (default 1024)
+ *	CONNECTIONS=n	size of the table of connections, a power of two (default 4096)
  */
 #define TP_LABELS 0
 #include <twinprobe.h>
@@ -30,14 +30,14 @@
 #define MAX_EXTENSIONS 24
 #define MAX_VERSIONS 6
 #define WORDS 8
-/* The parts of a ClientHello: header of the record, header of the handshake, version, random. */
+/* Offsets in a ClientHello: headers of record and handshake, version, random. */
 #define TO_VERSION 9
 #define TO_SESSION 43
 
 enum hello {
 	NAMED,
 	NO_NAME,
-	SPLIT,		/* it goes on in another packet, and this one has no name */
+	SPLIT,		/* continues in another packet; this one has no name */
 	MALFORMED,
 };
 
@@ -50,7 +50,7 @@ enum version {
 	TLS_1_3,
 };
 
-/* A longer name is cut off. */
+/* Longer names are cut off. */
 struct name {
 	char name[8 * WORDS];
 };
@@ -66,9 +66,9 @@ struct traffic {
 	__u64 handshakes_total;
 };
 
-/* The parts of a ClientHello that were found, as offsets from the start of the frame. */
+/* Parts of a ClientHello, as offsets from the start of the frame. */
 struct found {
-	__u32 end;		/* of the packet's payload */
+	__u32 end;		/* end of the packet's payload */
 	__u32 name, name_length;
 	__u32 versions, versions_length;
 };
@@ -77,8 +77,8 @@ TP_LRU_HASH(names, struct name, struct traffic, NAMES);
 TP_PERCPU_HASH(hellos, enum hello, __u64, 8);
 TP_PERCPU_HASH(versions, enum version, __u64, 16);
 /*
- * Connections with a name: their hashes, at places that the hashes themselves say, and their names at the same places. No metric reads
- * these maps: both twins share them, and both directions do.
+ * Hashes and names of connections. The hash is also the index. Both twins share these maps, because no metric reads
+ * them. Both directions share them, too.
  */
 TP_ARRAY(connections, __u32, CONNECTIONS);
 TP_ARRAY(connection_names, struct name, CONNECTIONS);
@@ -91,11 +91,11 @@ TP_ARRAY(connection_names, struct name, CONNECTIONS);
 			(*count_)++;			\
 	})
 
-/* Bytes in lower case: names of hosts are the same in both. */
+/* Converts bytes to lower case, because host names ignore case. */
 static __always_inline __u64 lower(__u64 bytes)
 {
 	__u64 low = bytes & 0x7f7f7f7f7f7f7f7f;
-	/* The highest bit of a byte tells that it is 'A' or greater, and greater than 'Z'. */
+	/* The highest bit of each byte tells whether it is at least 'A', or above 'Z'. */
 	__u64 from_a = low + 0x3f3f3f3f3f3f3f3f, after_z = low + 0x2525252525252525;
 
 	return bytes | (from_a & ~after_z & ~bytes & 0x8080808080808080) >> 2;
@@ -106,20 +106,20 @@ static __always_inline __u16 number(const __u8 *bytes)
 	return bytes[0] << 8 | bytes[1];
 }
 
-/* Reads what follows at `offset`, which is opaque to the verifier. Returns 0 if it is not there. */
+/* Reads `size` bytes at `offset`. Returns 0 if they end after `end`. */
 static __always_inline int load(const struct tp_packet *packet, __u32 offset, __u32 end, __u8 *bytes, __u32 size)
 {
 	return offset + size <= end && tp_load_bytes(packet, offset, bytes, size);
 }
 
-/* Goes through the extensions of a ClientHello. */
+/* Finds the name and the versions in the extensions. */
 static __always_inline enum hello find(const struct tp_packet *packet, struct found *found)
 {
 	__u8 head[11];
 	__u32 at = packet->payload, hello_end, extensions_end, length, type, word, *linear;
 	int i;
 
-	/* The least that there is: headers, version, random, lengths of the session and of ciphers. */
+	/* Skips all fields before the extensions: session ID, ciphers, compression methods. */
 	if (!load(packet, at + 5, found->end, head, 4))
 		return SPLIT;
 	hello_end = at + TO_VERSION + (head[1] << 16 | number(head + 2));
@@ -143,7 +143,7 @@ static __always_inline enum hello find(const struct tp_packet *packet, struct fo
 		return MALFORMED;
 #pragma unroll
 	for (i = 0; i < MAX_EXTENSIONS; i++) {
-		/* Opaque: the verifier goes through each round once, not for each way of having come there. */
+		/* Hides the values from the verifier, which then checks each round once, not once for each path. */
 		at = tp_opaque(packet, at);
 		found->name = tp_opaque(packet, found->name);
 		found->name_length = tp_opaque(packet, found->name_length);
@@ -154,7 +154,7 @@ static __always_inline enum hello find(const struct tp_packet *packet, struct fo
 			return at == extensions_end ? NO_NAME : MALFORMED;
 		if (at + 4 > found->end)
 			return SPLIT;
-		/* Most are in the linear part of the packet; a helper function takes longer. */
+		/* Most are in the linear part of the packet. A helper function is slower. */
 		linear = tp_at(packet, at, 4);
 		if (linear)
 			word = *linear;
@@ -169,7 +169,7 @@ static __always_inline enum hello find(const struct tp_packet *packet, struct fo
 			found->versions = tp_opaque(packet, at + 1);
 			found->versions_length = tp_opaque(packet, length - 1);
 		} else if (type == EXTENSION_SERVER_NAME && length) {
-			/* A list of names; only those of hosts are defined, and there is one at most. */
+			/* The list has at most one name, because host names are the only type. */
 			if (!load(packet, at, found->end, head, 5))
 				return SPLIT;
 			if (!number(head + 3) || number(head + 3) + 5 > length)
@@ -197,7 +197,7 @@ static __always_inline void count_versions(const struct tp_packet *packet, const
 	__u32 i;
 
 	if (!found->versions_length) {
-		/* Before TLS 1.3 a client tells the highest version only. */
+		/* Before TLS 1.3 a client sends only its highest version. */
 		if (load(packet, packet->payload + TO_VERSION, found->end, bytes, 2))
 			count_version(number(bytes));
 		return;
@@ -206,13 +206,13 @@ static __always_inline void count_versions(const struct tp_packet *packet, const
 	for (i = 0; i < 2 * MAX_VERSIONS; i += 2) {
 		if (i + 2 > found->versions_length || !load(packet, found->versions + i, found->end, bytes, 2))
 			return;
-		/* Clients mix in versions that do not exist, to keep servers tolerant (RFC 8701). */
+		/* Clients add invalid versions to keep servers tolerant (GREASE, RFC 8701). */
 		if (bytes[0] != bytes[1] || (bytes[0] & 0xf) != 0xa)
 			count_version(number(bytes));
 	}
 }
 
-/* Copies the name that was found, in lower case. Returns 0 if not all of it is in the packet. */
+/* Copies the name in lower case. Returns 0 if the packet contains only a part of it. */
 static __always_inline int copy_name(const struct tp_packet *packet, const struct found *found, union text *name)
 {
 	__u32 i, left = found->name_length;
@@ -224,7 +224,7 @@ static __always_inline int copy_name(const struct tp_packet *packet, const struc
 	for (i = 0; i < WORDS; i++) {
 		__u64 kept = left >= 8 * (i + 1) ? ~0ULL : left > 8 * i ? (1ULL << (8 * (left - 8 * i))) - 1 : 0;
 
-		/* The first bytes are those of the lowest value, or of the highest. */
+		/* The mask keeps the first bytes, which depend on the byte order. */
 		name->words[i] = lower(name->words[i]) & (bpf_htons(1) == 1 ? __builtin_bswap64(kept) : kept);
 	}
 	return 1;
@@ -234,7 +234,7 @@ static __always_inline int is_client_hello(const struct tp_packet *packet)
 {
 	__u8 head[6];
 
-	/* The third byte is the minor version of the record: 1 to 3, whatever the handshake is about. */
+	/* The third byte is the minor version of the record, not the version of TLS. */
 	return packet->payload_length >= sizeof(head) && tp_load_bytes(packet, packet->payload, head, sizeof(head)) &&
 	       head[0] == RECORD_HANDSHAKE && head[1] == 3 && head[2] <= 4 && head[5] == CLIENT_HELLO;
 }
@@ -253,7 +253,7 @@ TP_PROBE(count_names, packet)
 	if (packet->protocol != IPPROTO_TCP || !packet->l4 ||
 	    (PORT && packet->source_port != PORT && packet->destination_port != PORT) || !tp_biflow(packet, &flow))
 		return TP_PASS;
-	/* The verifier forgets what it knows of the ways of parsing, and goes through the rest once. */
+	/* Hides the parsed headers from the verifier. It then checks the rest once, not once for each path. */
 	tp_locate(packet);
 	packet->payload = tp_opaque(packet, packet->payload);
 	packet->payload_length = tp_opaque(packet, packet->payload_length);
@@ -287,7 +287,7 @@ TP_PROBE(count_names, packet)
 	if (*present != connection)
 		return TP_PASS;
 	if (packet->tcp_flags & FLAG_SYN) {
-		/* Another connection with the same addresses and ports. */
+		/* A new connection has the same addresses and ports. */
 		*present = 0;
 		return TP_PASS;
 	}

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * top-talkers: packets and bytes per address, of those that talk.
+ * top-talkers: counts packets and bytes per address.
  *
- *	TALKERS=n	addresses at most; those that were silent the longest make room (default 4096)
- *	LOCAL=1		count by the address on this side (destination of what comes in, source of what goes out) instead of
- *			the one on the other side
+ *	TALKERS=n	entries of the LRU map of addresses (default 4096)
+ *	LOCAL=1		counts the local address (destination at ingress, source at egress) instead of the remote one
  */
 #define TP_EXTENSIONS 0
 #include <twinprobe.h>

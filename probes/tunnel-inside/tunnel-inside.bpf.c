@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * tunnel-inside: who talks inside tunnels (GRE, IP in IP, VXLAN, Geneve), and what the tunnels cost.
+ * tunnel-inside: counts conversations inside tunnels (GRE, IP in IP, VXLAN, Geneve), and bytes per tunnel.
  *
  *	CONVERSATIONS=n		entries at most (default 16384)
  *	TUNNELS=n		tunnels at most (default 1024)
@@ -74,7 +74,7 @@ TP_PROBE(look_inside, packet)
 		tp_add(&counters->not_ip_packets_total, frames);
 		return TP_PASS;
 	}
-	/* Each of the frames that a packet stands for has the headers inside, too. */
+	/* A packet may stand for several frames. Each has the inner headers. */
 	headers = packet->payload > packet->l3 ? packet->payload - packet->l3 : 0;
 	tp_add(&counters->inner_bytes_total, packet->ip_length + (frames - 1) * headers);
 	conversation.kind = tunnel.kind;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * vlan: packets and bytes per VLAN, QinQ included, and priority.
+ * vlan: counts frames and bytes per VLAN and priority, with QinQ.
  *
  *	VLANS=n		entries at most (default 4096)
  */
@@ -13,7 +13,7 @@
 #endif
 
 struct vlan {
-	__u8 tags;		/* 0, 1, or 2 for two and more */
+	__u8 tags;		/* 0, 1, or 2 for two or more */
 	__u8 priority;		/* of the outer tag */
 	__u16 vlan;		/* of the outer tag, 0 without one */
 	__u16 inner_vlan;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts every packet once in a window, in a sum of windows and in a live counter, and lets it pass. Compiles for XDP
-// and TC, with maps of one type or another (SECTION, CONTEXT, TYPE are macros).
+// Counts every packet in a window, in a sum of windows and in a live counter, and lets it pass. The macros SECTION and
+// CONTEXT choose XDP or TC, and TYPE is the type of maps.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -36,7 +36,7 @@ SEC(SECTION) int stand_by(struct CONTEXT *ctx)
 	count(&by_window);
 	count(&by_sum);
 	count(&by_live);
-	/* XDP_PASS and TC_ACT_OK; the daemon overrules either, as the probe observes. */
+	/* XDP_PASS or TC_ACT_OK. The daemon overrules both: the probe observes. */
 	return PASS;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts packets and the bytes between data and data_end, as a program does that is written for packets of a single buffer.
+// Counts packets and their bytes from data to data_end, like a program for packets of a single buffer.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

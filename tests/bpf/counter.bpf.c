@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts packets and bytes, and with FLOWS > 0 packets per source address and port of untagged IPv4 without options.
-// XDP: counts packets and drops them (PASS set: lets them pass). TC: leaves the packet to the next filter.
+// Counts packets and bytes, and with FLOWS > 0 packets per source address and port (untagged IPv4 without options).
+// XDP drops packets, or lets them pass with PASS. TC leaves them to the next filter.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

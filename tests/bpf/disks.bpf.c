@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts packets in maps of small values, and in a hash whose entries are as large as wanted: a window is the larger, the
-// more source addresses its packets have. Lets all packets pass, so that several probes see them.
+// Counts packets in maps of small values, and in a hash with entries of SIZE bytes. The size of a window depends on the
+// number of source addresses. All packets pass, so several probes see them.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -10,7 +10,7 @@
 #ifndef SIZE
 #define SIZE 16
 #endif
-/* Another source is a replacement. */
+/* A new VARIANT makes a replacement. */
 #ifndef VARIANT
 #define VARIANT 0
 #endif
@@ -18,7 +18,7 @@
 struct large {
 	__u64 packets;
 	char filler[SIZE];
-	/* Shows that the end of the entry is there, too. */
+	/* Proves that the end of the entry exists. */
 	__u64 mark;
 };
 
@@ -34,7 +34,7 @@ MAP(packets, BPF_MAP_TYPE_ARRAY, 1, __u64);
 MAP(total, BPF_MAP_TYPE_ARRAY, 1, __u64);
 MAP(live, BPF_MAP_TYPE_ARRAY, 1, __u64);
 MAP(large, BPF_MAP_TYPE_HASH, KEYS, struct large);
-/* The first value of an entry, which the stack has no room for. */
+/* The first value of an entry. It is too large for the stack. */
 MAP(empty, BPF_MAP_TYPE_ARRAY, 1, struct large);
 
 #define ADDRESS_LOW_BYTE 29

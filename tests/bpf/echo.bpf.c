@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts the UDP packets to the echo port at the ingress (XDP), and those from it at the egress (TC).
+// Counts UDP packets to the echo port at the ingress (XDP), and from it at the egress (TC).
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Sends packets that arrive at TC ingress out of interface IFINDEX, through its TC egress hook.
+// Redirects packets from TC ingress to interface IFINDEX, through its TC egress hook.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Reports every packet as an event and counts the events that the ring had no room for.
-//   PERF           into a PERF_EVENT_ARRAY; else into a RINGBUF of RING bytes
-//   DISCARD        of each DISCARD packets, one reserves a record and gives it up
-//   TAIL           bytes behind the event, which the type does not cover
+// Reports every packet as an event, and counts events that find no room in the ring.
+//   PERF           a PERF_EVENT_ARRAY instead of a RINGBUF of RING bytes
+//   DISCARD        one of DISCARD packets reserves a record and discards it
+//   TAIL           bytes after the event that its type does not cover
 //   OTHERS         a second ring, for every other packet
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

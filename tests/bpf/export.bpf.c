@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// A table of ENTRIES that is filled from outside: of numbers, or with FLOWS of flows.
+// A table of ENTRIES numbers, or with FLOWS of flows. The test fills it.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -37,7 +37,7 @@ struct {
 	__uint(max_entries, ENTRIES);
 } table SEC(".maps");
 
-/* A reference makes the map one of this program's. */
+/* The map needs a reference to belong to the program. */
 SEC("xdp") int refer(struct xdp_md *ctx)
 {
 	table_key key;

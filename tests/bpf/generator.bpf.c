@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Traffic generator: run by BPF_PROG_TEST_RUN on live frames, gives every frame the next source address and port and
-// redirects it to an interface. Compiled for one frame:
-//   IFINDEX            the interface to send to
-//   ADDRESSES, PORTS   packet n is of address n % ADDRESSES and port n / ADDRESSES % PORTS
-//   BASE_ADDRESS, BASE_PORT   the first ones, host order
-//   TEMPLATE           the first 60 bytes; frames are recycled, so they are written anew
-//   ADDRESS, PORT      offsets of the (low 32 bits of the) source address and of the source port; absent: untouched
-//   IP_CHECKSUM, IP_SUM, L4_CHECKSUM, L4_SUM   offsets of the checksums, and the sums of all that does not change
-//   PSEUDO_HEADER, ZERO_MEANS_NONE   the L4 checksum covers the source address; is never sent as 0 (UDP)
+// Traffic generator. BPF_PROG_TEST_RUN runs it on live frames. It gives each frame the next source address and port,
+// and redirects it to an interface. Macros describe the frames:
+//   IFINDEX            the interface that sends
+//   ADDRESSES, PORTS   packet n has address n % ADDRESSES and port n / ADDRESSES % PORTS
+//   BASE_ADDRESS, BASE_PORT   the first address and port in host order
+//   TEMPLATE           the first 60 bytes; each packet writes them, because frames are recycled
+//   ADDRESS, PORT      offsets of source address (its low 32 bits) and port; undefined: they stay
+//   IP_CHECKSUM, IP_SUM, L4_CHECKSUM, L4_SUM   offsets of checksums, and the sums of the constant bytes
+//   PSEUDO_HEADER, ZERO_MEANS_NONE   the L4 checksum covers the source address; 0xffff replaces 0 (UDP)
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>

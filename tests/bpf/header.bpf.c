@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Everything that twinprobe.h finds in a packet, by the length of the packet: one text for all hooks. */
+/* Stores all fields that twinprobe.h finds in a packet, by packet length. Works at all hooks. */
 #include <twinprobe.h>
 
 struct found {
@@ -19,7 +19,7 @@ struct bytes {
 TP_HASH(outside, __u32, struct found, 64);
 TP_HASH(inside, __u32, struct found, 64);
 TP_HASH(payloads, __u32, struct bytes, 64);
-/* Both ways of a conversation. */
+/* An entry has both directions. */
 TP_HASH(talks, struct tp_flow, __u64, 64);
 TP_PERCPU_HASH(few, __u32, struct tp_counters, 4);
 TP_RINGBUF(ring, struct found, 4096);

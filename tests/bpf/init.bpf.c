@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts every packet once in a map of each type that can be reset without a snapshot, and queues its serial number.
+// Counts every packet in a map of each type that a reading can reset without a snapshot. Queues its serial number.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -13,7 +13,7 @@
 #define HASH BPF_MAP_TYPE_HASH
 #endif
 
-// With `WIDE` another layout of the values, with the same name for the packets.
+// WIDE changes the layout of values, but not the name `packets`.
 struct value {
 #ifdef WIDE
 	__u64 bytes;
@@ -55,7 +55,7 @@ static __always_inline void count(void *map, __u32 key)
 	if (!value) {
 		if (!bpf_map_update_elem(map, &key, &one, BPF_NOEXIST))
 			return;
-		/* Another CPU was faster. */
+		/* Another CPU was first. */
 		value = bpf_map_lookup_elem(map, &key);
 	}
 	if (value)

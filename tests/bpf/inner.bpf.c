@@ -1,5 +1,5 @@
-// Counts packets in an inner map. RENAMED: its values have the same size and other fields; REFUSED: every verifier
-// refuses the program.
+// Counts packets in an inner map. RENAMED renames a field of its values. With REFUSED, every verifier refuses the
+// program.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

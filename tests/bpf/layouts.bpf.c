@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts every packet in a map of each kind. LAYOUT chooses the type of a value, VARIANT makes it another program.
+// Counts every packet in a map of each kind. LAYOUT chooses the type of a value. VARIANT changes the program.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -16,7 +16,7 @@
 #define KEY __u32
 #endif
 
-#if LAYOUT == 0 /* the one to begin with */
+#if LAYOUT == 0 /* the first layout */
 struct inner {
 	__u32 even;
 	__u32 odd;
@@ -26,7 +26,7 @@ struct value {
 	__u64 bytes;
 	struct inner ports;
 };
-#elif LAYOUT == 1 /* fields were added, in front as well */
+#elif LAYOUT == 1 /* adds fields, also in front */
 struct inner {
 	__u32 even;
 	__u32 odd;
@@ -38,7 +38,7 @@ struct value {
 	__u32 added;
 	struct inner ports;
 };
-#elif LAYOUT == 2 /* fields have moved */
+#elif LAYOUT == 2 /* moves fields */
 struct inner {
 	__u32 odd;
 	__u32 even;
@@ -48,7 +48,7 @@ struct value {
 	__u64 bytes;
 	__u64 packets;
 };
-#else /* fields are gone */
+#else /* removes fields */
 struct value {
 	__u64 packets;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Maps for four ports, written by twinprobe.h. */
+/* Maps of twinprobe.h for four ports. */
 #include <twinprobe.h>
 
 #ifndef ROOM
@@ -11,7 +11,7 @@ TP_HASH(sums, __u32, __u64, ROOM);
 TP_HASH(live, __u32, __u64, ROOM);
 TP_HASH(drained, __u32, __u64, ROOM);
 TP_QUEUE(queue, __u32, ROOM);
-/* A map that counts by hand. */
+/* A map that needs TP_COUNT_LOSSES. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__type(key, struct tp_prefix);

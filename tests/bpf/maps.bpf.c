@@ -1,4 +1,4 @@
-// Map types beyond those of counters.bpf.c, each updated once per packet, and global variables.
+// Map types that counters.bpf.c lacks, and global variables. Each packet updates all.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -7,7 +7,7 @@
 struct prefix {
 	__u32 prefixlen;
 	__be32 address __attribute__((btf_decl_tag("ipv4")));
-	/* Behind 8 bytes of address the value is aligned, as atomic operations on arm64 need it. */
+	/* Aligns the value, because atomic operations on arm64 need it. */
 	__be32 unused;
 };
 

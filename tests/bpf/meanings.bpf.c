@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A value with a field of each meaning: what is added, and what is not.
+ * A value with a field of each meaning. Some add up, and others don't.
  *
  *	ENTRIES=n	entries of the maps
  *	LAYOUT=1	another order of the fields, and a new one
@@ -14,7 +14,7 @@
 #define LAYOUT 0
 #endif
 
-/* Large: two of them have no room in 32 bits. */
+/* Large: the sum of two exceeds 32 bits. */
 #define WEIGHT 3000000000u
 
 /* The items of an array have fields of their own. */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts every packet once in each map that is switched on. The source address of a packet is its number: the upper
-// bits are the burst it belongs to, which is the key.
-//   SECTION, CONTEXT, PASS, DROP   of the hook
-//   ENFORCED                       packets of every fourth burst are dropped
+// Counts every packet in each selected map. The source address is the packet's number. Its upper bits are the number
+// of the burst, which is the key.
+//   SECTION, CONTEXT, PASS, DROP   for the hook
+//   ENFORCED                       drops packets of every fourth burst
 //   ON_MAP, ENTRIES_MAP, LAYOUT_MAP, TYPE_MAP   of each map
-//   VARIANT                        makes it another program with the same maps
+//   VARIANT                        changes the program, but not the maps
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
@@ -110,7 +110,7 @@ SEC(SECTION) int count_packet(struct CONTEXT *ctx)
 	__u32 number = data[27] << 16 | data[28] << 8 | data[29], key = number >> SHIFT;
 	struct prefix prefix = { 32, bpf_htonl(key) };
 
-	// No packet has this number; the comparison makes VARIANT a part of the program.
+	// No packet has this number. The comparison makes VARIANT a part of the program.
 	if (number == 0xf0000000 + VARIANT)
 		return DROP;
 #ifdef ON_queue

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts the packets that another loader's XDP program sees; they pass. The loader pins the count by its name.
+// An XDP program of another loader. It counts packets and lets them pass. The loader pins the map by name.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -1,13 +1,13 @@
-/* Writes down each packet as the program sees it. XDP, or with TC defined TC. */
+/* Records each packet as the program sees it. XDP, or TC if TC is defined. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
 struct packet {
 	__u64 at;
 	__u32 length;
-	__u32 protocol;	/* as the kernel says, TC only */
+	__u32 protocol;	/* of the skb, TC only */
 	__u32 tag;	/* TC only */
-	__u32 type;	/* TC only; with GROW, 1 if there was no room */
+	__u32 type;	/* TC only; XDP with GROW: 1 if there was no room */
 	__u16 ether_type;
 	__u8 last;
 };
@@ -18,7 +18,7 @@ struct {
 	__type(value, struct packet);
 } packets SEC(".maps");
 
-/* Reads the clock in a function, in a loop and behind jumps: forth and back, over loads and calls. */
+/* Reads the clock in a function, in a loop and after jumps in both directions, over loads and calls. */
 static __noinline __u64 clock_of(__u32 length)
 {
 	__u64 first = bpf_ktime_get_ns(), sum = 0;
@@ -29,7 +29,7 @@ static __noinline __u64 clock_of(__u32 length)
 		else
 			sum += bpf_ktime_get_ns() - first;
 	}
-	/* The clock stands still while a program runs. */
+	/* The clock of a replay stands still in a run. */
 	return sum ? 0 : first;
 }
 
@@ -60,7 +60,7 @@ SEC("xdp") int see(struct xdp_md *xdp)
 	bpf_xdp_load_bytes(xdp, length - 1, &packet.last, 1);
 	packet.ether_type = __builtin_bswap16(packet.ether_type);
 #ifdef GROW
-	/* There is room for this in front of a packet, and not for twice as much. */
+	/* A packet has this much headroom, but not twice as much. */
 	packet.type = bpf_xdp_adjust_head(xdp, -150) ? 1 : 0;
 #endif
 	bpf_map_push_elem(&packets, &packet, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts the packets of each source port, in one table for both directions and in a table of the direction's own.
+// Counts packets by source port in a table of both directions, and all packets in a table of one direction.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

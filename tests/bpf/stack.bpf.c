@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Reads bytes of the stack that were not written: in a program, in functions, in a structure and where nothing could be
-// loaded. All that it finds there is put together in `remains`.
+// Reads unwritten bytes of the stack: in the program, in functions, in the padding of a structure and after a failed
+// load. `remains` collects what it finds.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -18,7 +18,7 @@ struct {
 	__type(value, struct found);
 } found SEC(".maps");
 
-/* There are bytes behind `kind` and behind `port`. */
+/* Padding follows `kind` and `port`. */
 struct padded {
 	unsigned char kind;
 	__u32 length;

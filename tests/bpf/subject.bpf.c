@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Observing programs whose objects a test changes by chance. FORM chooses one.
+// Observing programs. A test changes their objects at random. FORM chooses one.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>
@@ -60,14 +60,14 @@ PROGRAM int probe(CONTEXT *ctx)
 #elif FORM == 3 && defined(TC)
 	asm volatile("r6 = %0\n\tr0 = *(u8 *)skb[13]" : : "r"(ctx) : "r0", "r1", "r2", "r3", "r4", "r5", "r6");
 #endif
-	/* The verifier knows that this is never run, so that its relocations can go elsewhere. */
+	/* The verifier knows that this never runs, so a test may change its relocations. */
 	if (step == 7)
 		asm volatile("r1 = limit ll\n\tr1 = packets ll\n\tr1 = counts ll\n\tr1 = events ll\n\tr1 = limit ll" : : : "r1");
 	packets += step + weigh(key);
 	count = bpf_map_lookup_elem(&counts, &key);
 	if (count)
 		*count += scratch[0] + 1;
-	/* Registers that an instruction in place of the last of these can use. */
+	/* Sets registers for an instruction that replaces the last one. */
 	asm volatile("r1 = 0\n\tr2 = 0\n\tr3 = 0\n\tr0 = %0\n\texit" : : "i"(PASS) : "r0", "r1", "r2", "r3");
 	return PASS;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts every packet in maps whose windows are added up: by source address, in one number, per CPU, in a variable.
+// Counts every packet in maps whose windows add up: by source address, in one number, per CPU, in a variable.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts every packet once in each of several maps, and queues its serial number.
+// Counts every packet in several maps, and queues its serial number.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -33,7 +33,7 @@ struct {
 } serials SEC(".maps");
 #endif
 
-// The twins share this variable: the numbers go on from one window to the next.
+// Twins share this variable: numbers continue from one window to the next.
 __u64 packets;
 __u64 unqueued;
 

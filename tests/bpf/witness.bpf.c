@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Another owner's filter at TC: it notes each packet as it gets it, with its metadata.
+// A TC filter of another owner. It records each packet with its metadata.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

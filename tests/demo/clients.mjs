@@ -1,6 +1,6 @@
-// The demo's clients: 40 addresses: few do much and many do little. They fetch pages of all lengths over HTTP
-// and HTTPS, ask for names and for the time, and send records. Their pace goes up and down, between about 50 and 250
-// exchanges in a second.
+// The demo's clients: 40 addresses, a few busy ones and many quiet ones. They fetch pages of all lengths over HTTP
+// and HTTPS, ask for names and for the time, and send records. Their pace varies between about 50 and 250 exchanges
+// a second.
 //   clients.mjs SECONDS
 import { createSocket } from "node:dgram";
 import { get } from "node:http";
@@ -52,6 +52,6 @@ const timer = setInterval(() => {
   const now = Date.now();
   if (now > end) return clearInterval(timer);
   owed += (TICK_MS / 1000) * (150 + 100 * Math.sin((now - begin) / 9000));
-  // A machine that is too slow for the pace leaves exchanges out.
+  // A machine that is too slow skips exchanges.
   for (owed = Math.min(owed, 10); owed >= 1; owed -= 1) exchanges[one(MIX)]();
 }, TICK_MS);

@@ -1,4 +1,4 @@
-// The way of a browser to a daemon in another network namespace. A Unix socket belongs to no namespace:
+// Leads a browser to a daemon in another network namespace. A Unix socket belongs to no namespace:
 //
 //   browser -> 127.0.0.1 here -> `door.mjs outside SOCKET` -> SOCKET -> `door.mjs inside SOCKET` -> 127.0.0.1:9470 there
 //

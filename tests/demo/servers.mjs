@@ -1,4 +1,4 @@
-// The servers that the demo's clients talk to: HTTP, HTTPS, DNS, NTP and one that only takes.
+// The servers of the demo's clients: HTTP, HTTPS, DNS, NTP and one that only receives.
 //   servers.mjs KEY CERTIFICATE
 import { createSocket } from "node:dgram";
 import { readFileSync } from "node:fs";
@@ -23,7 +23,7 @@ function datagrams(port, reply) {
   socket.bind(port, ADDRESS);
 }
 
-// The question comes back with an address, or, for a name that begins with "no-", with NXDOMAIN.
+// Answers with an address, or with NXDOMAIN for a name that begins with "no-".
 datagrams(53, (question) => {
   const missing = question.subarray(13, 16).toString() === "no-";
   const record = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 2]);

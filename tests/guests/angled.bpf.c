@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Hook: tc. The project's own headers in angle brackets, beside the system's in the same folder, and a header of the kernel as its samples name
- * it. */
+/* Hook: tc. Angle brackets include headers of the project and of the system from one folder. The first include has
+ * the path of kernel samples. */
 #include <uapi/linux/bpf.h>
 #include <bpf/ctx/context.h>
 #include <bpf/bpf_helpers.h>

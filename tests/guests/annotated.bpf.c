@@ -1,4 +1,4 @@
-// A map as it was defined before types, with the annotation that told early loaders its types.
+// A map definition from before BTF, with the annotation that told early loaders its types.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -31,7 +31,7 @@ struct early_map SEC("maps") sizes = {
 };
 ANNOTATE(sizes, struct size, struct sum);
 
-/* Its annotation is false. */
+/* This annotation is wrong. */
 struct early_map SEC("maps") others = {
 	.type = BPF_MAP_TYPE_HASH,
 	.key_size = sizeof(struct size),

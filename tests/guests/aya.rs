@@ -21,7 +21,7 @@ static LEAST: u32 = 14;
 #[inline(always)]
 fn add(map: &Array<u64>, count: u64) {
     if let Some(sum) = map.get_ptr_mut(0) {
-        // SAFETY: the map has this entry as long as the program.
+        // SAFETY: the entry exists as long as the program.
         unsafe { *sum += count };
     }
 }
@@ -30,12 +30,12 @@ fn protocol(data: usize, end: usize) -> Result<u16, ()> {
     if data + 14 > end {
         return Err(());
     }
-    // SAFETY: the packet has these bytes, as was asked above.
+    // SAFETY: the check above covers these bytes.
     Ok(u16::from_be(unsafe { *((data + 12) as *const u16) }))
 }
 
 fn see(data: usize, end: usize) -> Result<(), ()> {
-    // SAFETY: a static that the loader has set.
+    // SAFETY: the loader sets this static.
     let least = unsafe { core::ptr::read_volatile(&LEAST) };
     if ((end - data) as u32) < least {
         return Ok(());
@@ -48,7 +48,7 @@ fn see(data: usize, end: usize) -> Result<(), ()> {
         None => PROTOCOLS.insert(&protocol, &1, 0).map_err(|_| ())?,
     }
     if let Some(bytes) = BYTES.get_ptr_mut(0) {
-        // SAFETY: the map has this entry as long as the program.
+        // SAFETY: the entry exists as long as the program.
         unsafe { *bytes += (end - data) as u64 };
     }
     Ok(())

@@ -1,4 +1,4 @@
-// Headers of libbpf without their folder, as beside a copy of them.
+// Headers of libbpf without a folder, as in projects with copies.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <bpf_helpers.h>

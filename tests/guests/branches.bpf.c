@@ -1,4 +1,4 @@
-// Macros and a header that only sources inside the kernel have.
+// Macros and a header that exist only in the kernel's sources.
 #include <linux/kconfig.h>
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>

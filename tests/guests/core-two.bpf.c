@@ -1,4 +1,4 @@
-// One section with two programs, each of which follows the types of the kernel.
+// Two programs in one section. Both adapt to the kernel's types (CO-RE).
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>

@@ -1,5 +1,5 @@
-// As early samples of the kernel: they are compiled inside its sources, their maps have no types, and their loader fills a table
-// of programs and reads a text from the log.
+// Resembles early samples of the kernel, which compile inside its sources. Maps have no types. The loader fills a table
+// of programs and reads text from the log.
 #define KBUILD_MODNAME "guest"
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>

@@ -1,4 +1,4 @@
-// Options of the kernel's configuration, and functions of the kernel that may be missing.
+// Options of the kernel's configuration, and kernel functions that may be missing.
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 

@@ -1,4 +1,4 @@
-// An address filter, and a map of each type that a configuration can fill: both of its entries belong together.
+// An address filter, and a map of each type that a configuration can fill. Two entries of a map must be equal.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>

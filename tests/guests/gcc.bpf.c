@@ -1,4 +1,4 @@
-// What gcc takes: functions of the kernel are constants, and no header of libbpf is there.
+// A source for gcc: helper functions are constants, and there is no header of libbpf.
 #include <linux/bpf.h>
 
 #define SEC(name) __attribute__((section(name), used))

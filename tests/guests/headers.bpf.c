@@ -1,4 +1,4 @@
-// Headers for user space that lead to the C library's, and the compiler's own.
+// Headers for user space that include the C library's, and those of clang.
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-// XDP: loops over numbers by the kernel's iterators, as `bpf_for` and `bpf_repeat` of libbpf 1.2 write them. They run as they are,
-// on every kernel.
+// XDP: loops over numbers with the kernel's iterators, like `bpf_for` and `bpf_repeat` of libbpf 1.2. They run on every
+// kernel.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -27,7 +27,7 @@ SEC("xdp") int count(struct xdp_md *ctx)
 	__u32 length = end - data;
 	int i, j;
 
-	/* A length is one before the first loop. */
+	/* Computes the length before the loops. */
 	asm volatile("" : "+r"(length));
 
 	FOR(i, 0, 16)
@@ -37,7 +37,7 @@ SEC("xdp") int count(struct xdp_md *ctx)
 	FOR(i, 0, 8)
 		FOR(j, i, 8)
 			pairs++;
-	/* No number is from 5 to 5, or from 9 to 3. */
+	/* These two ranges are empty. */
 	FOR(i, 5, 5)
 		none++;
 	FOR(i, 9, 3)
@@ -49,7 +49,7 @@ SEC("xdp") int count(struct xdp_md *ctx)
 			break;
 		stopped++;
 	}
-	/* A number of rounds that the packet decides. */
+	/* The packet decides the number of rounds. */
 	length &= 63;
 	FOR(i, 0, (int)length)
 		bytes++;

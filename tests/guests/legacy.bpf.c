@@ -1,4 +1,4 @@
-// Maps as they were defined before types: for iproute2, early libbpf and aya.
+// A map definition without types: for iproute2, early libbpf and aya.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

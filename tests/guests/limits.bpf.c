@@ -1,4 +1,4 @@
-// Dialect: bcc. Limits of integers as constants: no header of the kernel has them.
+// Dialect: bcc. Limits of integers as constants that no kernel header defines.
 #include <bcc/helpers.h>
 #include <bcc/proto.h>
 

@@ -1,4 +1,4 @@
-// Prints of texts and addresses: the program gives pointers, and the kernel shows what they lead to.
+// Prints texts and addresses. The program passes pointers, and the kernel prints their targets.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -30,7 +30,7 @@ int see(struct xdp_md *ctx)
 	__builtin_memcpy(&copy, ip, sizeof(copy));
 	bpf_printk("%s: %pI4 to %pI4, %d bytes", name, &copy.saddr, &copy.daddr, bpf_ntohs(copy.tot_len));
 	bpf_printk("from %pI4", &ip->saddr);
-	/* clang makes one call of both. */
+	/* clang merges both calls. */
 	if (copy.protocol == IPPROTO_UDP)
 		bpf_printk("a datagram");
 	else if (copy.protocol == IPPROTO_TCP)

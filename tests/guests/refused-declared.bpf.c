@@ -1,4 +1,4 @@
-// Maps in a map whose key is a struct that nothing else describes: clang writes only its name into the object.
+// Maps in a map. Their key is a struct without another use, so clang writes only its name into the object.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -1,4 +1,4 @@
-// A program that runs in a map of devices.
+// A program for the entries of a DEVMAP.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -1,4 +1,4 @@
-// A function of the kernel that must be there.
+// A kernel function that must exist.
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 

@@ -1,4 +1,4 @@
-// Headers that a project keeps beside the folders of its programs, and types of the kernel in a folder.
+// A header in a folder beside the program's folder, and a vmlinux.h in a folder.
 #include "bpf/vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include "../common/counters.h"

@@ -1,4 +1,4 @@
-// Maps whose sizes the loader sets for the host: one has none, and one has more than a host may give.
+// Maps whose sizes the loader sets: one has no size here, and one has more than a host may allow.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

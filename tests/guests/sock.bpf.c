@@ -1,4 +1,4 @@
-// Dialect: bcc. Hook: tc. A header of the kernel for sockets, which brings those of packets.
+// Dialect: bcc. Hook: tc. A kernel header for sockets, which includes those of packets.
 #include <net/sock.h>
 #include <bcc/proto.h>
 
@@ -12,7 +12,7 @@ int see(struct __sk_buff *skb)
 	struct ipv6hdr *ip6 = data + sizeof(*ethernet);
 	int kind = 0;
 
-	if ((void *)(ip + 1) <= end && ethernet->h_proto == htons(ETH_P_IP) && ip->version == 4)
+	if ((void *)(ip + 1) <= end && ethernet->h_proto == htons(ETH_P_IP) && (u_int8_t)ip->version == 4)
 		kinds.increment(kind);
 	kind = 1;
 	if ((void *)(ip6 + 1) <= end && ethernet->h_proto == htons(ETH_P_IPV6) && ip6->nexthdr == IPPROTO_ICMPV6)

@@ -1,4 +1,4 @@
-// XDP: programs that call each other through tables, which the source fills. It runs as it is.
+// XDP: programs that call each other through tables. The source fills the tables.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -50,7 +50,7 @@ SEC("xdp") int see_ipv4(struct xdp_md *ctx)
 	ipv4++;
 	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return XDP_PASS;
-	/* A slot without a program, and one behind the end. */
+	/* An empty slot, and a slot beyond the end. */
 	bpf_tail_call(ctx, &steps, NOTHING);
 	bpf_tail_call(ctx, &steps, 1000);
 	went_on++;
@@ -72,7 +72,7 @@ SEC("xdp") int see_tcp(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* After 33 calls the kernel goes on here; the daemon lets the packet pass. */
+/* The kernel refuses call 34 and continues here. The daemon lets the packet pass. */
 SEC("xdp") int again(struct xdp_md *ctx)
 {
 	rounds++;

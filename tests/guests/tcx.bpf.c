@@ -1,4 +1,4 @@
-// Hook: tc. Verdicts that the kernel's API has since Linux 6.6, and an array of rings as most loaders complete it.
+// Hook: tc. Verdicts of Linux 6.6, and a perf event array without sizes, which most loaders set.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -1,4 +1,4 @@
-// A type of the kernel under the name that it had before Linux 6.9, and a header of the compiler with types that the kernel has, too.
+// A kernel type with its name from before Linux 6.9, and a compiler header whose types the kernel also has.
 #include <stddef.h>
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>

@@ -1,4 +1,4 @@
-// Several programs for one hook, in sections that libbpf does not know, with a function between them.
+// Several programs for one hook, in sections that libbpf does not know. They share a function.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -1,4 +1,4 @@
-// One section with two programs: one looks at packets, the other hands them on through maps that a monitor can't have.
+// Two programs in one section. One reads packets, and the other redirects them through maps that probes can't have.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>

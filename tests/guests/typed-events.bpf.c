@@ -1,7 +1,8 @@
-// A table of perf events whose definition names the type of the events, and a place among the programs of libxdp.
+// A perf event array whose definition names the type of events, and a priority for libxdp.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <xdp/xdp_helpers.h>
+#include <xdp/prog_dispatcher.h>
 
 struct event {
 	__u64 time;
@@ -33,4 +34,5 @@ int see(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+__uint(loader_version, XDP_DISPATCHER_VERSION) SEC(XDP_METADATA_SECTION);
 char LICENSE[] SEC("license") = "GPL";

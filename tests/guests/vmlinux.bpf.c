@@ -1,4 +1,4 @@
-// A CO-RE source: the kernel's types instead of headers for user space.
+// A CO-RE source: kernel types instead of headers for user space.
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>

@@ -1,9 +1,9 @@
 #!/bin/sh
-# boot.sh ARCHITECTURE DIRECTORY TESTS: boots the kernel in DIRECTORY (fetch.sh) and runs the script TESTS there, as root, on
-# this machine's files. Leaves the kernel's messages in DIRECTORY/console and the tests' output in DIRECTORY/result.
+# boot.sh ARCHITECTURE DIRECTORY TESTS: boots the kernel in DIRECTORY (fetch.sh) and runs the script TESTS there, as
+# root, on this machine's files. DIRECTORY/console gets the kernel's messages, DIRECTORY/result the tests' output.
 #
-# The guest has one processor, and an x86-64 one of the plainest kind: emulated processors that wait for each other are
-# slow. The arm64 one has the atomic instructions that servers have.
+# The guest has one processor, because emulated processors that wait for each other are slow. For x86-64 its model is
+# the plainest one. For arm64 it has the atomic instructions of servers.
 set -eu
 
 architecture=$1
@@ -24,13 +24,13 @@ chmod +x "$initrd/init"
 
 case $architecture in
 amd64)
-    # The network card is without a cable. Its driver has LRO, which no other device of the tests has.
+    # The network card has no cable. Its driver has LRO, which no other device of the tests has.
     set -- qemu-system-x86_64 -cpu qemu64 -serial "file:$directory/console" -serial "file:$directory/result" \
         -device vmxnet3,romfile=
     console=ttyS0 result=ttyS1
     ;;
 arm64)
-    # This machine has one serial line of its own.
+    # The machine `virt` has only one serial line.
     set -- qemu-system-aarch64 -machine virt -cpu neoverse-n1 -serial "file:$directory/console" \
         -chardev "file,id=result,path=$directory/result" -device pci-serial,chardev=result
     console=ttyAMA0 result=ttyS0

@@ -1,9 +1,9 @@
 #!/bin/sh
-# fetch.sh SUITE ARCHITECTURE DIRECTORY: the kernel of a Debian suite, into DIRECTORY: vmlinuz, modules/, busybox, version;
-# busybox-here, for this machine. For another architecture than this machine's also userland/, which has the
-# commands that the tests call.
-# fetch.sh SUITE ARCHITECTURE DIRECTORY loader: only xdp-loader of the suite, with its libraries, into DIRECTORY: root/;
-# xdp-loader, which runs it from there; version.
+# fetch.sh SUITE ARCHITECTURE DIRECTORY: fetches the kernel of a Debian suite into DIRECTORY: vmlinuz, modules/,
+# busybox, version; busybox-here, for this machine. For another architecture also userland/, with the commands
+# of the tests.
+# fetch.sh SUITE ARCHITECTURE DIRECTORY loader: fetches only xdp-loader of the suite, with its libraries: root/; the
+# script xdp-loader, which runs it; version.
 #
 # The packages come from the sources of this system, with the suite's name replaced, through separate lists and caches:
 # those of the system are neither used nor changed, and root is not needed.
@@ -15,7 +15,7 @@ directory=$3
 # The modules that the guest needs to reach its file system, and the tests for interfaces and filters. A module that is
 # built into a kernel has no file and is skipped.
 modules="virtio_pci 9pnet_virtio 9p overlay veth bridge dummy sch_ingress cls_bpf act_bpf tun wireguard ipip ip_gre ip6_gre ip6_tunnel vxlan geneve sit ppp_generic vmxnet3"
-# What the tests call, and the headers that a daemon looks for.
+# The commands of the tests, and the headers that a daemon needs.
 userland="bash coreutils dash ethtool iproute2 linux-libc-dev mount util-linux"
 
 here=$(dpkg --print-architecture)
@@ -107,12 +107,12 @@ for module in $modules; do
 done
 
 if [ "$architecture" != "$here" ]; then
-    # The packages that an installation on an empty system would install; nothing is installed.
+    # Only simulates the installation on an empty system, to list its packages.
     # shellcheck disable=SC2086 # a list of packages
     packages=$(own apt-get -s --no-install-recommends install $userland | sed -n 's/^Inst \([^ ]*\).*/\1/p')
     # shellcheck disable=SC2086 # a list of packages
     unpack "$directory/userland" $packages
-    # The directories below /usr take in those beside it, as on installed systems.
+    # Moves bin, lib and sbin into usr, as on installed systems.
     for name in bin lib sbin; do
         [ -L "$directory/userland/$name" ] && continue
         cp -a "$directory/userland/$name/." "$directory/userland/usr/$name"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh [amd64|arm64] [SUITE...]: runs the core tests on the kernels of these suites of the file `kernels`, all by default,
-# for x86-64 or for arm64. A test whose success is not in the output has failed. Several may run at the same time.
+# run.sh [amd64|arm64] [SUITE...]: runs the core tests on the kernels of these suites of the file `kernels`, all by
+# default, for x86-64 or arm64. A test without success in the output has failed. Several may run at the same time.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/kernels
@@ -17,7 +17,7 @@ amd64 | arm64)
     ;;
 esac
 
-# executable NAME KIND CARGO-ARGUMENTS...: prints the test executable that cargo builds of this target.
+# executable NAME KIND CARGO-ARGUMENTS...: prints the test executable of this target.
 executable() {
     target="\"kind\":\[\"$2\"\][^}]*\"name\":\"$1\""
     shift 2
@@ -42,8 +42,8 @@ if [ "$architecture" = arm64 ]; then
 fi
 mkdir -p "$kernels"
 
-# Compiling in the emulated machine would be slow: the tests that compile run here first, and what they compile is
-# recorded, for use in the guest. Programs are loaded into this machine's kernel, as root.
+# Compiling in the emulated machine is slow. So the tests that compile run here first, and record the objects for the
+# guest. They load programs into this machine's kernel, as root.
 as_root=""
 [ "$(id -u)" -eq 0 ] || as_root="sudo -E"
 clang=$(command -v "${TWINPROBE_CLANG:-clang}") || { echo "no clang" >&2; exit 1; }
@@ -57,7 +57,7 @@ prepare() {
         return 1
     fi
 }
-# The first of several runs records; what is recorded is good for the same executables.
+# The first of several runs records. The recording serves the same executables.
 (
     flock 9
     recorded=$(stat -c '%n %y' "$core" "$binary" "$built/prepared-clang" "$clang")
@@ -68,9 +68,9 @@ prepare() {
     fi
 ) 9>"$kernels/lock"
 
-# Skips what asks no kernel (plans, the analysis, the dispatcher's interpreter, files), what only takes long in the guest
-# (speed, a million entries, trials of compiled programs, which each deployment of the core tests has as well), and a race
-# that needs two processors. `make soak` runs what is only many rounds of what others show: all sizes, kills, limits of time.
+# Skips tests that need no kernel (plans, the analysis, the dispatcher's interpreter, files), tests that only take long
+# in the guest (speed, a million entries, trials of compiled programs, which the core tests also make), and a race
+# that needs two processors. `make soak` runs the tests that only repeat others: all sizes, kills, time limits.
 filter="--skip ::timed --skip ::soak --skip plan:: --skip admit:: --skip attach::dispatcher::program --skip bind::calls --skip bind::prints"
 filter="$filter --skip speed --skip million --skip trial::cost --skip maps_that_change --skip while_it_grows"
 if [ "${TWINPROBE_SCALE:-}" != full ]; then
@@ -88,13 +88,13 @@ expected=$kernels/expected.$$
 trap 'rm -f "$expected"' EXIT
 
 if [ "$architecture" = arm64 ]; then
-    # The x32 ABI is one of x86-64.
+    # Only x86-64 has the x32 ABI.
     sed -i /calls_by_the_numbers_of_another_abi/d "$expected"
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     cross="--target aarch64-unknown-linux-gnu -p twinprobe -p twinprobe-tests -p twinprobe-kernel -p twinprobe-compiler"
     # shellcheck disable=SC2086 # a list of words
     {
-        # A test is selected too, so that dependencies have the features that they have in tests.
+        # With a test selected, dependencies have the same features as in tests.
         ${CARGO:-cargo} build $cross --bin twinprobe --bin prepared-clang --test core
         executables $cross
     }
@@ -102,8 +102,8 @@ if [ "$architecture" = arm64 ]; then
     $as_root cp "$built/prepared-clang" "$kernels/clang/bin/clang"
 fi
 
-# libxdp's dispatcher takes probes on these kernels since its version 1.6, which Debian has since forky. Its loader is for
-# x86-64; elsewhere no dispatcher is joined.
+# libxdp's dispatcher takes probes on these kernels since its version 1.6, which Debian has since forky. Only x86-64
+# guests have its loader and join a dispatcher.
 loader=$kernels/xdp-tools/xdp-loader
 if [ "$architecture" = amd64 ]; then
     (

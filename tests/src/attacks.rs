@@ -8,7 +8,7 @@ use crate::traffic::{Frame, FrameOptions, Protocol};
 /// The time of the first packet: 2023-11-14 22:13:20 UTC.
 const START: u64 = 1_700_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
-/// The length of a capture and the seconds of it in which the attack is.
+/// The length of a capture, and the seconds of its attack.
 const SECONDS: u64 = 9;
 const ATTACK: std::ops::Range<u64> = 3..6;
 
@@ -23,7 +23,7 @@ const MESSAGE: usize = 42;
 /// The captures for one rule. Windows have a second each.
 pub struct RuleScene {
     pub rule: &'static str,
-    /// The window at which the rule fires, and the one at which that ends.
+    /// The window at which the rule fires, and the window at which its firing ends.
     pub fires: [u64; 2],
     pub attack: ScenePackets,
     pub harmless: ScenePackets,
@@ -42,7 +42,8 @@ pub struct ScenePackets {
 struct Timeline(Vec<(u64, usize, Vec<u8>)>);
 
 impl Timeline {
-    /// Adds `count` packets of each of these seconds. `packet` makes one by the number of the second and its own in it.
+    /// Adds `count` packets of each of these seconds. `packet` makes a packet from the number of its second
+    /// and its own number within this second.
     fn each_second(
         &mut self,
         seconds: std::ops::Range<u64>,
@@ -233,7 +234,7 @@ fn retransmissions() -> RuleScene {
     RuleScene { rule: "retransmissions", fires: [4, 7], attack, harmless }
 }
 
-/// Addresses that were silent before; the same addresses, which send much.
+/// The attack comes from new addresses; the harmless traffic from known ones, which send much.
 fn new_talkers() -> RuleScene {
     let same = |count| {
         let mut all = Timeline::default();

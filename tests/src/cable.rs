@@ -52,8 +52,8 @@ impl Cable {
         format!("10.99.{}.2", self.number)
     }
 
-    /// Takes one end down, until [`Cable::mend`]. It has no way to the other end, and whatever the other end sends is lost
-    /// without an error. Connections stay open.
+    /// Takes one end down, until [`Cable::mend`]. The end loses all packets in both directions, without an
+    /// error. Connections stay open.
     pub fn cut(&self, end: CableEnd) -> Result<()> {
         self.set(end, "down")
     }

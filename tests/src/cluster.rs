@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::wait::{PATIENCE, wait_for};
 
-const TOKEN: &str = "admin";
+/// The token of somebody who may do everything.
+pub const TOKEN: &str = "admin";
 
 /// An API server that ends with this value.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails if `meanwhile` does, or the server does not come back.
+    /// Fails if `meanwhile` fails, or the server does not come back.
     pub fn restart(&mut self, meanwhile: impl FnOnce() -> Result<()>) -> Result<()> {
         self.server.0.kill()?;
         self.server.0.wait()?;

@@ -12,6 +12,7 @@ use aya::{
     maps::{HashMap, PerCpuArray},
     programs::{
         LinkOrder, SchedClassifier, Xdp, XdpMode,
+        links::FdLink,
         tc::{TcAttachOptions, TcAttachType},
     },
 };
@@ -99,6 +100,20 @@ impl Counter {
             tc.load().context("load counter")?;
             tc.pin(pin)?;
         }
+        Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf), pin: Some(pin.to_owned()) })
+    }
+
+    /// Attaches a counter that lets packets pass at native XDP, by a link with this pin.
+    pub fn attach_pinned(namespace: &Namespace, interface: &str, pin: &Path) -> Result<Self> {
+        let ebpf = namespace.enter(|| {
+            let mut ebpf =
+                bpf::load(include_str!("../bpf/counter.bpf.c"), &["FLOWS=0".into(), "PASS".into()])?;
+            let xdp: &mut Xdp = ebpf.program_mut("count_xdp").context("no program")?.try_into()?;
+            xdp.load().context("load counter")?;
+            let link = xdp.attach(interface, XdpMode::Driver).context("attach counter")?;
+            FdLink::try_from(xdp.take_link(link)?)?.pin(pin)?;
+            anyhow::Ok(ebpf)
+        })??;
         Ok(Self { namespace: namespace.clone(), ebpf: Some(ebpf), pin: Some(pin.to_owned()) })
     }
 

@@ -277,8 +277,8 @@ impl Daemon {
         Ok(move || send_signal(&pidfd, libc::SIGKILL))
     }
 
-    /// Stops the daemon by SIGTERM and waits. Pins and state stay for [`Daemon::start_in`] as long as the returned
-    /// directories are kept.
+    /// Stops the daemon by SIGTERM and waits. Pins and state stay for [`Daemon::start_in`] as long as the
+    /// caller keeps the returned directories.
     pub fn terminate(mut self) -> Result<(ExitStatus, Arc<Directories>)> {
         let status = self.stop(libc::SIGTERM)?;
         Ok((status, self.directories()))

@@ -16,12 +16,22 @@ const BPFFS: &str = "/sys/fs/bpf";
 /// The prefix of the names of tests' directories; [`unique_prefix`] follows.
 const PREFIX: &str = "twinprobe-test-";
 
+/// Mounts the file system of the pins, as a daemon does where it is missing. A daemon without that right cannot, and a
+/// daemon in a mount namespace of its own would mount it there: the mount would end with that namespace.
+pub fn mount_bpffs() -> Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    if mounts.lines().any(|line| line.split(' ').nth(1) == Some(BPFFS)) {
+        return Ok(());
+    }
+    crate::netns::run("mount", &["-t", "bpf", "bpffs", BPFFS])
+}
+
 /// The directories that outlive one process of the daemon: socket, state, pins.
 #[derive(Debug)]
 pub struct Directories {
     /// The state directory's file system, declared first so that it is unmounted before its directory is removed.
     state: Option<Tmpfs>,
-    /// The same, if it is on a disk that forgets.
+    /// The same file system, if it is on a disk that forgets.
     disk: Option<Disk>,
     temporary: TempDir,
     bpffs: PathBuf,

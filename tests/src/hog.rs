@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::netns::pin_to_cpu;
 
-/// A SCHED_FIFO task that keeps a CPU busy until it is dropped, or for at most the time it was given.
+/// A SCHED_FIFO task that keeps a CPU busy until its drop, or for at most the given time.
 pub struct Hog {
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

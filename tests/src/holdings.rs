@@ -24,24 +24,29 @@ const HOLDERS: [u32; 3] = [PROG_ARRAY, ARRAY_OF_MAPS, HASH_OF_MAPS];
 const MAX_MAPS: u32 = 64;
 
 impl KernelObjects {
-    /// Returns the objects that are pinned below `directory` and those that they hold: a link its program, a program
-    /// its maps, a prog-array the programs in it, a map of maps those maps.
+    /// Returns the objects that are pinned below `directory`, and the objects that these hold: a link its
+    /// program, a program its maps, a prog-array its programs, a map of maps its inner maps.
     pub fn pinned(directory: &Path) -> Result<Self> {
         let mut walk = Walk::default();
         walk.pins(directory, None)?;
         Ok(Self(walk.found))
     }
 
-    /// Returns the objects that a process has open, and the objects that these keep alive.
+    /// Returns the open objects of a process, and the objects that these keep alive.
     pub fn of_process(pid: u32) -> Result<Self> {
         let mut walk = Walk::default();
         walk.process(pid)?;
         Ok(Self(walk.found))
     }
 
-    /// Returns the objects that are in one of the two and not in the other.
+    /// Returns the objects in only one of the two sets.
     pub fn differences(&self, other: &Self) -> Vec<(&'static str, u32)> {
         self.0.symmetric_difference(&other.0).copied().collect()
+    }
+
+    /// Returns the ids of the programs.
+    pub fn programs(&self) -> BTreeSet<u32> {
+        self.0.iter().filter(|(kind, _)| *kind == "program").map(|(_, id)| *id).collect()
     }
 
     /// Returns the numbers of programs, maps and links.
@@ -51,7 +56,8 @@ impl KernelObjects {
 
     /// Waits until every object that came since `self` is held by the pins in `directory`, by the process `pid`, or by
     /// another process. An object without a holder, such as the program of a forgotten filter, is a leak: it is found
-    /// twice in a row. Other tests make objects while this one looks for holders, and those are others each time.
+    /// twice in a row. Objects of other tests also appear without a holder for a moment, but other ones each
+    /// time.
     pub fn wait_for_only(&self, directory: &Path, pid: u32) -> Result<()> {
         let mut before: Option<BTreeSet<_>> = None;
         wait_for("nothing left behind", Duration::from_secs(10), || {

@@ -17,7 +17,7 @@ pub enum Reading {
     Window,
     /// The counts so far: `snapshot` without `init`.
     Cumulative,
-    /// `init` without `snapshot`: as [`Self::Window`], where no packet comes while it is read.
+    /// `init` without `snapshot`: like [`Self::Window`], if no packet comes during the reading.
     Init,
 }
 

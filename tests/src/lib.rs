@@ -27,6 +27,7 @@ mod log;
 pub mod maps;
 pub mod measure;
 pub mod model;
+pub mod named;
 pub mod netns;
 pub mod packets;
 pub mod pidfd;

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-/// The resident memory of a process in KiB: all of it, the part without files behind it, and the peak of all of it.
+/// The resident memory of a process in KiB: all of it, the part outside of files, and the peak of all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
     pub total_kib: u64,

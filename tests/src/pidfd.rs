@@ -35,7 +35,7 @@ pub fn wait_for_stop(pidfd: &OwnedFd) {
     {}
 }
 
-/// Waits for the process to end. Returns false if it still runs at the limit.
+/// Waits for the process to end. Returns false for a process that still runs at the limit.
 pub fn wait_for_exit(pidfd: &OwnedFd, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     loop {

@@ -30,7 +30,7 @@ impl Random {
         (self.0 >> 16) % limit
     }
 
-    /// Makes another generator, whose numbers are independent of those that this one gives from now on.
+    /// Makes another generator, whose numbers are independent of this generator's later numbers.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self((self.below(u64::MAX) << 1) | 1)

@@ -55,19 +55,8 @@ pub fn booted(options: &DaemonOptions, directories: &Directories, boot: u32) -> 
     write_script(&inner, &inside)?;
     let outer = format!("exec unshare --mount --propagation slave '{}' \"$@\"", inner.display());
     write_script(&script, &outer)?;
-    mount_bpffs()?;
+    crate::directories::mount_bpffs()?;
     Ok(DaemonOptions { binary: Some(script), ..options.clone() })
-}
-
-/// Mounts the file system of the pins, as a daemon does where it is missing. A daemon in a mount namespace of its own
-/// would mount it there, and the mount would end with that namespace.
-fn mount_bpffs() -> Result<()> {
-    const BPFFS: &str = "/sys/fs/bpf";
-    let mounts = fs::read_to_string("/proc/self/mounts")?;
-    if mounts.lines().any(|line| line.split(' ').nth(1) == Some(BPFFS)) {
-        return Ok(());
-    }
-    crate::netns::run("mount", &["-t", "bpf", "bpffs", BPFFS])
 }
 
 fn write_script(path: &Path, body: &str) -> Result<()> {

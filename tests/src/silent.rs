@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// A file system mounted at a directory until dropped. Then the calls that wait for it fail.
+/// A file system mounted at a directory until dropped. Then the waiting calls fail.
 #[derive(Debug)]
 pub struct Silent {
     directory: PathBuf,

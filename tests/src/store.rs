@@ -1,4 +1,4 @@
-//! The daemon's store, as tests look at it and damage it. Records are changed while no daemon runs.
+//! The daemon's store. Tests look at it and damage it. Records are changed while no daemon runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ pub fn file(directories: &Directories) -> PathBuf {
     directories.state().join(FILE)
 }
 
-/// Returns the verdict of `twinprobe doctor` on the store, and its findings.
+/// Returns the verdict of `twinprobe doctor` on the store, with findings.
 pub fn examined(directories: &Directories) -> Result<(String, String)> {
     let mut command = Command::new(binary()?);
     let output = command.args(["doctor", "-o", "json", "--state-dir"]).arg(directories.state()).output()?;

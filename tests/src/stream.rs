@@ -46,8 +46,8 @@ impl Stream {
         Ok(Self { headers, body: BufReader::new(body) })
     }
 
-    /// Returns the bare connection, for readers that need only speed. It yields the bytes of the body and the
-    /// frames around its chunks.
+    /// Returns the bare connection, for readers that need only speed. It yields the bytes of the body and of
+    /// the frames around its chunks.
     pub fn into_connection(self) -> impl Read + Send + 'static {
         self.body.into_inner().connection.into_inner()
     }

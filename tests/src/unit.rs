@@ -11,6 +11,7 @@ use crate::daemon::{DaemonOptions, binary};
 /// Returns the options of a daemon that runs as under the unit, and without these capabilities and system calls
 /// either. `directory` is for a script that becomes the daemon.
 pub fn as_under_the_unit(directory: &Path, without: &[&str]) -> Result<DaemonOptions> {
+    crate::directories::mount_bpffs()?;
     let daemon = binary()?;
     // The program is built with the tests, and so is in their directory or the one above.
     let tests = std::env::current_exe()?;

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::Daemon;
 
-/// The limit of a wait for something that takes a moment on an idle machine and has no limit of its own: a test that fails at
-/// it would wait forever.
+/// The limit of a wait for an event that takes a moment on an idle machine and has no other limit: a test
+/// that reaches it would wait forever.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The interval of looks.
 const STEP: Duration = Duration::from_millis(5);
@@ -29,7 +29,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result
     }
 }
 
-/// A flag that is set on drop, by a panic as well, and tells threads to end: a scope waits for its threads.
+/// A flag that tells threads to end. It is set on drop, also by a panic, because a scope waits for its
+/// threads.
 #[derive(Debug)]
 pub struct EndOnDrop<'a>(pub &'a AtomicBool);
 

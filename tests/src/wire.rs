@@ -40,7 +40,7 @@ pub fn switch_off(namespace: &Namespace, interface: &str) -> Result<()> {
     namespace.run("ethtool", &[&["-K", interface][..], &off, &["tx-vlan-stag-hw-insert", "off"]].concat())
 }
 
-/// A connection over which all has been sent and acknowledged. It stays open, so that nothing follows.
+/// A connection whose data is all sent and acknowledged. It stays open, so that nothing follows.
 #[derive(Debug)]
 pub struct Connection {
     client: TcpStream,

@@ -20,8 +20,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Adaptive and fully adaptive probes (Fig. 6)",
         "What does a packet cost if a program has only the wanted features, and if it asks at run time?",
         format!(
-            "Some of {ALL} features are wanted. `non-adaptive` computes all of them. `adaptive` looks up for each \
-             whether it is wanted. `fully adaptive` is a probe of twinprobe with only the wanted ones. `empty` is a \
+            "Some of {ALL} features are wanted. `non-adaptive` computes all of them. `adaptive` looks up each feature to \
+             see whether it is wanted. `fully adaptive` is a probe of twinprobe with only the wanted features. `empty` is a \
              program that only drops. All in turns: first runs on one frame, then live packets. `null` compares \
              fully adaptive with itself. Medians with intervals of 95 % (bootstrap), ratios of the medians."
         ),
@@ -124,8 +124,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     });
     section.meaning = format!(
         "If a program asks at run time, each packet pays for each question, also about unwanted features. Push \
-         another probe instead: a replacement has no gap. A fully adaptive probe of one feature takes so little \
-         time that most of it is the way to the hook, which an empty program has as well: {}. Both probes share \
+         another probe instead: a replacement has no gap. A fully adaptive probe of one feature takes little time. Most of \
+         it is the way to the hook, also for an empty program: {}. Both probes share \
          this way, and it draws their ratio towards 1. The ratio above an empty program compares the probes \
          themselves. At XDP a packet's way is the generator and a veth pair. At TC the kernel also makes an skb for \
          each packet and frees it.",
@@ -155,7 +155,8 @@ impl Turns {
         Estimate::of_ratio(&self.0[2], &self.0[0])
     }
 
-    /// Returns the time of another way relative to the fully adaptive probe, both without the time of an empty program.
+    /// Returns another way's time relative to the fully adaptive probe's time, both without the time of an
+    /// empty program.
     fn ratio_above(&self, way: usize, decimals: usize) -> String {
         show_ratio_above(&self.0[way], &self.0[0], &self.0[4], decimals)
     }

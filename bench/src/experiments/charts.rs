@@ -93,8 +93,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Charts",
         "How long does a chart over 360 windows with 30,000 keys each take, and how large is it?",
-        "GET of `series` with the ten largest keys and of `series` with a key, over the Unix socket. Each of the windows has all \
-         keys in it, and each key has counted since the window before. `top` is one window's ten largest entries. Medians with \
+        "GET of `series` with the ten largest keys and of `series` with a key, over the Unix socket. Each window has all keys, and each \
+         key has counted since the previous window. `top` is one window's ten largest entries. Medians with \
          intervals of 95 % (bootstrap).",
     );
     let mut table = Table::new(&[
@@ -130,9 +130,9 @@ pub fn run(bench: &Bench) -> Result<Section> {
         }
     }
     section.tables.push(table);
-    section.details = "`windows` are those of a metric that each window resets, `sums` those of a metric that counts from the \
-        beginning, whose windows hold what has changed; then the bytes of a key and of a value. `stored` is what all windows take \
-        on the disk; it is in the page cache. Memory is the growth of the daemon's peak. A check adds up the chart: it has each \
+    section.details = "`windows`: windows of a metric that each window resets. `sums`: windows of a metric that counts from the \
+        beginning; they hold the changes. Then come the bytes of a key and of a value. `stored` is the room of all windows on the \
+        disk, which is in the page cache. Memory is the growth of the daemon's peak. A check adds up the chart: it has each \
         packet once."
         .to_owned();
     section.meaning = "The daemon reads each window once, on all of up to four processors, and compares its digest, which takes most \

@@ -25,8 +25,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Predicted against live cost",
         "How well does the predicted cost of a probe agree with the live cost?",
         "`predicted` is the result of a trial before the attachment. `dispatcher` is the kernel's count for live \
-         packets, and `live` that count less the one of a dispatcher with an empty program. One program follows the \
-         other. The empty one is the first, and again the last, which is the null comparison. Medians of \
+         packets, and `live` is that count less the count for an empty program. The programs run one after the \
+         other. The empty one is the first and, as null comparison, the last. Medians of \
          measurements of 50 ms with intervals of 95 % (bootstrap).",
     );
     section.details =
@@ -72,8 +72,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     }
     section.tables.push(table);
     section.meaning =
-        "The prediction for programs that compute is right within a few per cent. A figure below about 15 ns only \
-        means that: below 15 ns. The prediction for programs with flows is for packets of new flows, which take \
+        "The prediction for programs that compute is right within a few per cent. Figures below about 15 ns mean only: \
+        less than 15 ns. The prediction for programs with flows is for packets of new flows, which take \
         longest."
             .to_owned();
     section.claims.push(Claim {

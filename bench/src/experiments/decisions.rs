@@ -53,12 +53,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.meaning = meaning(&outcomes);
     section.details = format!(
         "A name of a rule has its threshold: SYNs per second at the node, or at all three together. Ordinary traffic has {QUIET} a second \
-         at each node. An attack has {} at one node, or {} at each; it goes on until it is found, or for {} s. A burst lasts {} s. `fired`: the \
+         at each node. An attack has {} at one node, or {} at each; it continues until it is found, or for {} s. A burst lasts {} s. `fired`: the \
          rule fired, and each attacked node got the fine probe; while the network was cut, in these rows. `reaction`: from the end of the window until \
          packets were at the fine probe of the last attacked node, whose source had been compiled before. `found`: the same from the beginning of the \
          attack. `found after the cut`: from the return of the network, in rounds without a firing before. `bytes/s`: both directions, \
-         between one node and the stream, HTTP without TLS. All daemons and the stream share the processors of one machine, and the network between them \
-         has no delay: add a round trip of yours for the windows, and one for each request.",
+         between one node and the stream, HTTP without TLS. All daemons and the stream share the processors of one machine, and the network between them has no \
+         delay: add a round trip of your network for the windows, and one for each request.",
         ONE[0],
         SPREAD[0],
         LIMIT.as_secs(),

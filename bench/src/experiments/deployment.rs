@@ -161,8 +161,8 @@ struct Found {
 }
 
 impl Found {
-    /// Describes the figures. For each probe it says whether the goal is met, and for the numbers of maps it lists
-    /// those that miss the goal.
+    /// Describes the figures. For each probe, the section tells whether the goal is met; for numbers of maps,
+    /// it lists the missed goals.
     fn show(&self, goal: f64, decimals: usize, unit: &str) -> String {
         let maps = self.by_maps.iter().map(|(maps, _)| *maps as f64);
         let values = self.by_maps.iter().map(|(_, estimate)| estimate.value);
@@ -212,7 +212,7 @@ fn measure(
     let before = ProcessorTime::of(daemon.pid())?;
     let (mut both, mut deployments, mut uncounted) = ([Sample::default(), Sample::default()], 0, 0);
     let compared = Comparison::measure(rounds, |way| {
-        // BCC has its turn once a round, before whichever way comes first.
+        // BCC has its turn once a round, before the first way.
         if let (0, Some(bcc)) = (deployments % WAYS, bcc.as_mut()) {
             for copies in if deployments % 2 == 0 { [1, 2] } else { [2, 1] } {
                 both[copies - 1].add(bcc.deploy(maps, copies, "mon0")?);
@@ -239,7 +239,7 @@ fn measure(
 }
 
 impl Times {
-    /// Returns the milliseconds of a PUT with twins whose source is known.
+    /// Returns the milliseconds of a PUT with twins and a known source.
     fn known(&self) -> Estimate {
         Estimate::of(&self.known.other)
     }

@@ -22,7 +22,7 @@ use crate::scenes::returns;
 use crate::scenes::runs::run as run_program;
 
 const CHAINS: [usize; 5] = [1, 2, 4, 8, 16];
-/// The goals: nanoseconds that are added for one probe, and for each further one.
+/// The goals: nanoseconds for one probe, and for each further one.
 const FIRST: f64 = 1.0;
 const FURTHER: f64 = 2.0;
 const COUNTERS: &str = include_str!("../../bpf/counters.bpf.c");
@@ -59,12 +59,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let many = CHAINS[CHAINS.len() - 1];
     section.details = format!(
         "Twins are flipped between rounds. Nanoseconds are of the thread's processor time per run, which include the \
-         loop around the program. `added` is the difference within each round; `each further` is that of a chain less \
-         that of one probe, by the number of further probes, and so includes their programs: `own work` is what a \
-         counter more takes in one program of {many} counters that is loaded by itself, and the goal is for the rest. \
-         `prog-array` is what a chain adds in which each program calls the next one by an index that it reads from a \
-         map, as frameworks without a dispatcher have it, and `libxdp` what its dispatcher adds (`xdp-loader`, up to \
-         {MOST} programs)."
+         loop around the program. `added` is the difference within each round; `each further` is the `added` of a chain less \
+         the `added` of one probe, divided by the number of further probes. It includes their programs: `own work` is the \
+         time of a further counter in one program of {many} counters, and the goal is for the rest. \
+         `prog-array` is the same for a chain in which each program calls the next one by an index from a map, as in \
+         frameworks without a dispatcher. `libxdp` is the same for libxdp's dispatcher (`xdp-loader`, up to {MOST} \
+         programs)."
     );
     section.generator = Some("none: the kernel runs the programs on a frame (`BPF_PROG_TEST_RUN`)".into());
     let mut table = Table::new(&[
@@ -217,7 +217,8 @@ impl Chain {
         })
     }
 
-    /// Returns the nanoseconds of each further counter in one program that is loaded by itself; 0 for empty programs.
+    /// Returns the nanoseconds of each further counter in a single program without a dispatcher; 0 for empty
+    /// programs.
     fn own_work(self, site: &Site, rounds: u64, repeat: u32) -> Result<f64> {
         if self.body == Body::Empty {
             return Ok(0.0);
@@ -229,7 +230,8 @@ impl Chain {
         Ok(compared.difference().value / (many - 1) as f64)
     }
 
-    /// Compares a chain with a single program that is loaded by itself. `check` is called after each run of the chain.
+    /// Compares a chain with a single program without a dispatcher. `check` is called after each run of the
+    /// chain.
     fn compare(
         self,
         site: &Site,
@@ -254,9 +256,9 @@ impl Chain {
         })
     }
 
-    /// Loads a program of an object, attaches it at the XDP hook of `at` in the monitored namespace, if there
-    /// is one, and opens it by its id. The kernel calls a program directly only while the program is attached
-    /// at XDP somewhere. Otherwise each run first makes the kernel take in the program, which takes longer
+    /// Loads a program of an object, and opens it by its id. With `at`, attaches it there at the XDP hook in
+    /// the monitored namespace. The kernel calls a program directly only while the program is attached at XDP
+    /// somewhere. Otherwise each run begins with the kernel's preparation of the program, which takes longer
     /// than many packets.
     fn load(self, ebpf: &mut Ebpf, name: &str, at: Option<(&Site, &str, XdpMode)>) -> Result<Program> {
         let program = ebpf.program_mut(name).context("no program")?;

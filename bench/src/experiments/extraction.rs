@@ -46,15 +46,13 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "How long does it take to read a map, and to read and erase it, by its entries?",
         "GET of a full map of u32 -> u64, from connecting to the Unix socket to the last byte of JSON, by a client \
          that discards what it reads: in turns in batches (`strategy: auto`) and one by one (`strategy: \
-         iterative`), by two probes. `null` compares batches with batches. BCC reads a map of its own, in turns \
-         with ours. Medians with intervals of 95 % (bootstrap).",
+         iterative`), by two probes. `null` compares batches with batches. BCC reads its own map, in turns with ours. Medians with intervals of 95 % (bootstrap).",
     );
     section.details =
         "`read` is of a live metric; `read and erase` of one with `snapshot` and `init`: flip, grace period, \
          extraction, file and its fsync, reset. The kernel runs the program on frames, and so fills the map. Each \
-         answer has all entries. The kernel has no batches for a QUEUE, and to pop is to read and erase. BCC runs \
-         in one process. It reads by batches where it has them (HASH, LRU_HASH), else one by one, up to 100,000 \
-         entries. It sums the values in Python, and renders and stores nothing."
+         answer has all entries. The kernel has no batches for a QUEUE, and a pop both reads and erases. BCC runs \
+         in one process. It reads in batches if it has them (HASH, LRU_HASH), else one by one, up to 100,000 entries. It sums the values in Python, and renders and stores nothing."
         .to_owned();
     let mut table = Table::new(&[
         "map",
@@ -76,7 +74,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     for (kind, write, batches) in bench.cases(&KINDS, &[KINDS[0], KINDS[4], KINDS[5], KINDS[6]]) {
         let mut curves = Vec::new();
         for (operation, erase) in [("read", false), ("read and erase", true)] {
-            // Elements of a QUEUE are removed once they are read.
+            // A reading removes elements of a QUEUE.
             if !batches && !erase {
                 continue;
             }
@@ -147,8 +145,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         panels,
     });
     section.meaning =
-        "Up to some hundred entries the request and, with windows, the disk take most of the time. Beyond, batches \
-        save most of it. Use `iterative` only to compare."
+        "Up to some hundred entries the request and, with windows, the disk take most of the time. With more entries, batches \
+        save most of the time. Use `iterative` only to compare."
             .to_owned();
     section.claims.push(Claim {
         claim: "batches against one by one, 100,000 entries, over HTTP",
@@ -163,7 +161,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Two probes with a full map each. One is read in batches.
+/// Two probes with a full map each. The map of one probe is read in batches.
 struct Filled<'a> {
     site: &'a Site,
     daemon: Daemon,
@@ -265,7 +263,7 @@ impl<'a> Filled<'a> {
         })
     }
 
-    /// Runs the program that is attached once for each entry.
+    /// Runs the attached program once for each entry.
     fn fill(&self) -> Result<()> {
         let program = self.site.attached("xdp").context("the dispatcher")?;
         let mut left = self.entries;

@@ -144,8 +144,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         rate of an exporter, no probe can reach ten times. `above empty` is the cost of the monitoring itself. A \
         profile of 15 features at XDP, on an Intel Xeon, divides these 87 ns: 41 look up the flow (the kernel waits \
         for the memory of bucket and entry), 18 read the clock for the times of the flow, 10 hash its key, 10 are \
-        the probe's own instructions, the rest is the way to it. Five times as many packets as nfpcapd would leave \
-        41 ns for all of them."
+        the probe's own instructions, the rest is the way to it. At five times the packets of nfpcapd, all of these together \
+        could take only 41 ns."
             .to_owned();
     for (which, (features, goal)) in GOALS.into_iter().enumerate() {
         // The best peer is the one with the smallest advantage of the probe over it.

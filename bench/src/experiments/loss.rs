@@ -14,7 +14,7 @@ use crate::scenes::placebo::Placebo;
 use crate::scenes::slices::{Scene, Slice, Subject};
 use crate::scenes::triples::{self, MS, Place, Triple};
 
-/// The interval from which on a slice has one window.
+/// The interval from which a slice has one window.
 const SPARSE: Duration = Duration::from_millis(100);
 /// The least length of a slice with several windows, in nanoseconds.
 const SEVERAL: u64 = 60 * MS;
@@ -40,15 +40,15 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.details =
         "The probe is at XDP with an enforced verdict. The daemon's clock closes windows (`window.interval`, \
          aligned): flip, grace period, extraction, file, fsync, reset. Nothing else changes from slice to slice. \
-         Slices have 60 ms. For intervals from 100 ms on they have 40 ms around the end of a window, and the loss \
-         is that of the slice times its share of the interval. The placebo burns on the other CPU as much time as \
+         Slices have 60 ms. For intervals from 100 ms on, slices have 40 ms around the end of a window, and the loss is the \
+         slice's loss times its share of the interval. The placebo burns on the other CPU as much time as \
          the daemon needs for its windows. Its cost for the packets is an effect of the machine. `CPU per packet` \
          is the additional processor time of a packet, without the hypervisor's share. `packets/s` is the loss by \
          the wall clock, with that share. All packets are in windows, each once. The second table joins all slices \
          with one window. Such a slice begins 5 ms before the end of its window and holds all of the daemon's work \
          for it. So it measures the same for every interval. The table divides the additional cost of a slice by \
-         each interval in turn. It does the same for slices of 40 ms without a window (`null`), and for those of \
-         the placebo. One thing may differ: the part of the daemon's memory that is still in the caches. `daemon \
+         each interval in turn. The table does the same for slices of 40 ms without a window (`null`) and for \
+         slices of the placebo. One thing may differ: the part of the daemon's memory that is still in the caches. `daemon \
          per window` in the first table shows it."
         .to_owned();
     section.generator =
@@ -114,8 +114,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         }],
     });
     section.meaning =
-        "Windows may be as short as you need them: their cost is the daemon's own time, on any processor, and not \
-        the packets'."
+        "Windows may be as short as you need: they cost the daemon's own time, on any processor, not the packets' time."
             .to_owned();
     section.claims.push(Claim {
         claim: "windows cost packets",
@@ -177,7 +176,7 @@ fn measure_case(
     ensure!(stray == 0, "{stray} windows were closed while the daemon was stopped");
     triples.retain(Triple::has_packets);
     if interval.is_some_and(|interval| interval >= SPARSE) {
-        // A window that was later than the rest of its slice is not measured.
+        // The measurement leaves out a window that came after the rest of its slice.
         triples.retain(|triple| windows_in(&triple.with) == 1);
     }
     ensure!(!triples.is_empty(), "too few slices");
@@ -185,8 +184,8 @@ fn measure_case(
     Ok(Measured { triples, windows })
 }
 
-/// Estimates the cost in percent: the extra time of slices with the daemon, relative to the time that a slice
-/// stands for (an interval, if it has one window).
+/// Estimates the cost in percent: the extra time of slices with the daemon, relative to the time behind a
+/// slice (an interval, if it has one window).
 fn percent(triples: &[Triple], part: fn(&Triple) -> f64, interval: Option<Duration>) -> Estimate {
     let share = |slice: &Slice| interval.map_or(1.0, |interval| slice.seconds / interval.as_secs_f64());
     let values: Sample = triples.iter().map(|triple| 100.0 * part(triple) * share(&triple.with)).collect();
@@ -206,7 +205,7 @@ struct Together {
     intervals: Vec<Duration>,
     windows: Vec<Triple>,
     placebo: Vec<Triple>,
-    /// Slices of the same length in which no window is closed.
+    /// Slices of the same length without the end of a window.
     null: Vec<Triple>,
 }
 
@@ -277,7 +276,7 @@ impl Row {
 mod tests {
     use super::*;
 
-    /// Returns a triple of slices of 40 ms, in whose middle one packets cost more by this fraction.
+    /// Returns a triple of slices of 40 ms, with packets that cost more by this fraction in the middle one.
     fn triple(more: f64) -> Triple {
         let slice = |sender| Slice { from: 0, to: 0, packets: 1e5, seconds: 0.04, sender, subject: 0.0 };
         Triple { before: slice(0.04), with: slice(0.04 * (1.0 + more)), after: slice(0.04) }

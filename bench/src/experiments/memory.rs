@@ -90,7 +90,7 @@ fn read(daemon: &Daemon, times: u64) {
     }
 }
 
-/// Returns the memory once it has not changed for this long, or after ten times as long.
+/// Returns the memory after this time without a change, or after ten times this time.
 fn settled(daemon: &Daemon, still: Duration) -> Result<Resident> {
     let limit = Instant::now() + 10 * still;
     let (mut last, mut since) = (Resident::of(daemon.pid())?, Instant::now());

@@ -20,7 +20,7 @@ const RATE: f64 = 5_000.0;
 const TIME: f64 = 300.0;
 /// The most probes of a hook.
 const PER_HOOK: usize = 16;
-/// The length of a slice in which windows are counted.
+/// The length of a slice for counting windows.
 const SLICE: Duration = Duration::from_secs(2);
 /// Probes, and the interval of their windows in milliseconds.
 const CASES: [(usize, u64); 7] = [(1, 1_000), (1, 100), (1, 10), (10, 10), (100, 100), (100, 20), (100, 10)];
@@ -43,8 +43,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "Windows per second",
         "How many windows does the daemon close, and what does each cost?",
         "Counters of one entry at TC, whose windows are closed by the daemon's clock: flip, grace period, \
-         extraction, file, sync, reset. Windows and processor time are counted in slices of 2 s; the null \
-         comparison is each slice by the one before it. The second table has the kernel's time for the least steps \
+         extraction, file, sync, reset. Windows and processor time are counted in slices of 2 s; the null comparison is each \
+         slice by the previous one. The second table has the kernel's time for the least steps \
          of a window, without a daemon. Medians with intervals of 95 % (bootstrap).",
     );
     section.details =
@@ -100,9 +100,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.meaning = "Windows that are due at the same time share the wait for the processors and the sync of the \
         disk. So many windows cost less than one each, and a host may have a hundred probes with short windows. A \
         window that is due alone must wake the daemon, visit each processor (the grace period) and sync the disk \
-        for itself. The last rows of the second table have the cost of these steps without a daemon. They and the \
-        rows of one probe show that the same work takes longer after a longer pause, because less of its data is in \
-        the caches. A profile of one probe every 100 ms, on an Intel Xeon, found 62 % of the samples in the kernel \
+        for itself. The last rows of the second table have the cost of these steps without a daemon. These rows and the rows of \
+        one probe show that the same work takes longer after a longer pause, because less of its data is in the caches. A profile of one probe every 100 ms, on an Intel Xeon, found 62 % of the samples in the kernel \
         (24 % sync, 14 % wait and wake, 4 % rename), 27 % in the daemon's own code, the rest in libc."
         .to_owned();
     section.claims.push(Claim {

@@ -27,7 +27,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "How long does a consistent reading take, and how long is its grace period?",
         "GET of the metrics of one XDP probe with one ARRAY of one counter: connect to the Unix socket, flip, \
          quiesce, extract, file, fsync, reset, JSON, answer; with each kind of grace period first idle, then under \
-         load. `null` is a reading against the one before it, which is the null comparison. Medians with intervals of \
+         load. `null`, the null comparison, is a reading against the previous one. Medians with intervals of \
          95 % (bootstrap).",
     );
     section.details =
@@ -96,7 +96,7 @@ fn dropping(interface: &str) -> Value {
 #[derive(Default)]
 struct Reads {
     reads_ms: Sample,
-    /// Each second reading, divided by the reading before it.
+    /// Each second reading, divided by the previous one.
     null: Sample,
     quiesce_us: Sample,
     healthz_ms: Sample,

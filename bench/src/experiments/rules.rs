@@ -92,8 +92,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let reaction: Sample = all[ON_DEMAND].iter().filter_map(|round| round.reaction_ms).collect();
     let ratio = show_ratio_above(&costs[FINE], &costs[ON_DEMAND], empty, 1);
     section.figures.push(figure(&all));
-    section.meaning = "Let a cheap probe watch always, and a rule deploy the dear one. The attack is found as soon, and its \
-        flows show a window later. What happened before the rule fired is only in the coarse probe."
+    section.meaning = "Let a cheap probe watch always, and let a rule deploy the expensive one. The attack is found equally fast, and its \
+        flows appear one window later. Packets from before the firing are only in the coarse probe."
         .to_owned();
     section.claims.push(Claim {
         claim: "always fine against fine on demand: time per packet over all traffic",
@@ -113,7 +113,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// The last round of each way over its time.
+/// The last round of each way over time.
 fn figure(all: &[Vec<Round>; WAYS.len()]) -> Figure {
     let curves = NAMES.into_iter().zip(all).take(ON_DEMAND + 1).map(|(name, rounds)| {
         let points = rounds.last().map(|round| round.curve.as_slice()).unwrap_or_default();

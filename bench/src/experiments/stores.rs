@@ -39,7 +39,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(
         "Stores of windows",
         "What does a durable window cost, by the store?",
-        "Writers hand over one window after the other and go on once it is durable; each keeps its newest 32. The \
+        "Writers hand over one window after the other, and continue once it is durable; each writer keeps its newest 32 windows. The \
          stores take turns. With `group commit` the first writer also writes the windows of all that wait, in every \
          store alike. Each writer syncs its own file for each window. Medians with intervals of 95 % (bootstrap).",
     );
@@ -88,8 +88,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.tables.push(table);
     section.meaning = "The cost of a small window is the cost of its sync, and every store here shares a sync among \
         all windows that wait. Our own log is the fastest, and was the hardest to test: it broke promises at a \
-        reboot. The daemon uses SQLite. It goes on after a full disk or an error of the disk, and operators can \
-        read it with a known tool. Its rows for 25,000 flows, inside the database, show why the daemon keeps such \
+        reboot. The daemon uses SQLite. It continues after a full disk or an error of the disk, and operators can read it \
+        with a known tool. Its rows for 25,000 flows, inside the database, show why the daemon keeps such \
         windows as files beside it."
         .to_owned();
     section.claims.push(Claim {

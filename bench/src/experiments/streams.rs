@@ -33,7 +33,7 @@ const RENDERED: f64 = 2.0;
 /// The most entries that a packet adds.
 const STEP: u32 = 1_000;
 
-/// Each packet adds many entries, so that few packets make a window of any size.
+/// A source that adds many entries for each packet, so that few packets make a window of any size.
 const SOURCE: &str = r#"
 #include <twinprobe.h>
 
@@ -151,8 +151,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     section.generator =
         Some("the generator of the tests (`traffic`): one packet for at most 1,000 entries".to_owned());
     section.details = "The wall time is that of the whole command: its start, its connections, all windows, all \
-        acknowledgements. The server's answer says that a window is stored, then the daemon is told. `bytes` are those of a \
-        document. Times are of the processor, for each window. Servers: nats-server with JetStream in files; one broker of \
+        acknowledgements. The server's answer confirms the storage of a window; then the stream acknowledges the window. `bytes` are those of a \
+        document. Times are processor times for each window. Servers: nats-server with JetStream in files; one broker of \
         Kafka in KRaft mode, which the rounds share, and transactions of the batches that wait; Parquet files with one row for each entry."
         .to_owned();
     section.meaning = "The daemon, the stream and the server share two processors, and all of them are busy: the sum of their times \
@@ -247,7 +247,7 @@ impl Scene {
                 }
             }
             Receiver::Kafka { exactly_once } => {
-                // A broker that has just begun is slow: the rounds share one.
+                // A new broker is slow at first: the rounds share one.
                 let broker = KafkaBroker::new()?;
                 let brokers = [format!("127.0.0.1:{}", broker.ports[0])];
                 for round in rounds {
@@ -287,7 +287,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The first name of those whose windows nothing has acknowledged.
+    /// The first name whose windows have no acknowledgement yet.
     fn next(&self) -> Result<String> {
         let waits = |name: &String| {
             let list = self.daemon.json(&format!("{}/windows?collector={name}", path(0)));
@@ -342,7 +342,7 @@ fn name(number: u64) -> String {
     format!("stream-{number}")
 }
 
-/// Reads documents. Returns the bytes of one, and the daemon's processor time for each.
+/// Reads documents. Returns the bytes of one document, and the daemon's processor time for each.
 fn render(daemon: &Daemon, probes: usize, windows: u64) -> Result<(usize, f64)> {
     let mut client = Client::new(daemon);
     let (mut answer, mut read) = (Vec::new(), 0.0);
@@ -358,7 +358,7 @@ fn render(daemon: &Daemon, probes: usize, windows: u64) -> Result<(usize, f64)> 
     Ok((answer.len() - body, (processor_seconds(daemon.pid())? - before) / read))
 }
 
-/// Runs a stream to its end. Returns the number of windows that it sent.
+/// Runs a stream to its end. Returns the number of sent windows.
 fn send(config: &Path) -> Result<u64> {
     let mut command = Command::new(helper("twinprobe-stream")?);
     command.args(["--once", "--log-level", "warn", "-f"]).arg(config).stdin(Stdio::null());

@@ -189,7 +189,7 @@ impl ValueFormatter<f64> for Scale {
         } else if kilo.abs() >= 10.0 {
             format!("{kilo} k")
         } else {
-            // Nine digits at most, without those that arithmetic has added.
+            // Nine digits at most, without the inexact digits of arithmetic.
             format!("{}", (value * 1e9).round() / 1e9)
         }
     }

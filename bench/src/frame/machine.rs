@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-/// The share of the processors that others may use on a quiet machine.
+/// The share of the processors that other programs may use on a quiet machine.
 const QUIET: f64 = 0.05;
 /// The share of time that a hypervisor may take from a quiet machine.
 const STOLEN: f64 = 0.005;
@@ -45,7 +45,7 @@ impl Ticks {
 /// A look at the machine before an experiment.
 #[derive(Debug)]
 pub struct Watch {
-    /// The share of the processors that others used before the experiment.
+    /// The share of the processors that other programs used before the experiment.
     busy: f64,
     begun: Ticks,
 }
@@ -95,7 +95,7 @@ pub fn describe_machine() -> Result<String> {
     Ok(format!("{date}, Linux {release}, {cpus} CPUs ({model}{virtual_machine}), clang {clang}."))
 }
 
-/// Returns the commit that is measured, marked if files differ from it; `unknown` outside of a repository.
+/// Returns the measured commit, marked if files differ from it; `unknown` outside of a repository.
 pub fn commit() -> String {
     commit_of(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
 }

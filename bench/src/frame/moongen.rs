@@ -13,13 +13,13 @@ use twinprobe_tests::traffic::Spread;
 #[derive(Clone, Debug)]
 pub struct MoonGen {
     pub directory: PathBuf,
-    /// The port as MoonGen numbers it.
+    /// MoonGen's number of the port.
     pub port: u32,
     /// The interface where the packets of the port arrive; none if DPDK sends into a veth pair.
     pub interface: Option<String>,
 }
 
-/// A MoonGen at work. It is killed on drop.
+/// A MoonGen at work. A drop kills the process.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -85,14 +85,14 @@ impl Running {
         Ok(())
     }
 
-    /// Interrupts it, and returns how many packets it has sent.
+    /// Interrupts the program, and returns the number of sent packets.
     pub fn stop(self) -> Result<u64> {
         let status = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status()?;
         ensure!(status.success(), "kill: {status}");
         self.join()
     }
 
-    /// Waits for its end, and returns how many packets it has sent.
+    /// Waits for the end of MoonGen, and returns the number of sent packets.
     pub fn join(mut self) -> Result<u64> {
         let status = self.child.wait()?;
         let said = self.said()?;
@@ -115,7 +115,7 @@ impl Drop for Running {
     }
 }
 
-/// Returns the total that the script says at its end.
+/// Returns the total from the end of the script's output.
 fn packets(said: &str) -> Option<u64> {
     said.lines().rev().find_map(|line| {
         let (before, behind) = line.split_once(" packets sent")?;

@@ -53,7 +53,7 @@ pub enum GeneratorName {
     Moongen,
 }
 
-/// The sender of packets, and the interface that they go to.
+/// The sender of packets, and the interface that receives them.
 #[derive(Clone, Debug)]
 pub enum Generator {
     Traffic,

@@ -1,4 +1,5 @@
-//! Comparisons of ways to do the same: in turns within one run, beside a comparison of a way with itself.
+//! Comparisons of ways to do the same work: in turns within one run, beside a comparison of a way with
+//! itself.
 
 use anyhow::Result;
 use twinprobe_tests::measure::Sample;
@@ -19,7 +20,7 @@ pub struct Estimate {
 
 impl Estimate {
     /// Estimates the median of the population of a sample, by the bootstrap: medians of samples that are
-    /// drawn again from the values, with replacement. The same values give the same interval.
+    /// drawn again from the values, with replacement. Equal values give equal intervals.
     ///
     /// # Panics
     /// Panics if the sample is empty.
@@ -35,8 +36,9 @@ impl Estimate {
         Self { value: sample.median(), low: medians.quantile(TAIL), high: medians.quantile(1.0 - TAIL) }
     }
 
-    /// Estimates how many times the median of `of` that of `to` is. The values are of the same rounds, which are drawn
-    /// again as pairs. Unlike the median of the rounds' ratios it does not suffer from a round in which `to` is next to 0.
+    /// Estimates the ratio of the median of `to` to the median of `of`. Both have values of the same rounds,
+    /// and the bootstrap draws rounds as pairs. In contrast to the median of the rounds' ratios it tolerates
+    /// a round in which `to` is next to 0.
     ///
     /// # Panics
     /// Panics if a sample is empty, or has fewer values than the other.
@@ -80,7 +82,7 @@ impl Estimate {
         }
     }
 
-    /// Tells whether the goal of at least `limit` is met, as [`Estimate::at_most`].
+    /// Tells whether the goal of at least `limit` is met, in the words of [`Estimate::at_most`].
     pub fn at_least(&self, limit: f64) -> &'static str {
         if self.low >= limit {
             "yes"
@@ -92,7 +94,7 @@ impl Estimate {
     }
 }
 
-/// Returns the time of another way relative to that of `way`, both without a floor that they share, with this many
+/// Returns the ratio of another way's time to the time of `way`, both without a common floor, with this many
 /// decimals. If the difference to the floor is lost in noise, there is no ratio.
 ///
 /// # Panics
@@ -169,13 +171,13 @@ impl Comparison {
         self.null_difference.add(again - base);
     }
 
-    /// Returns how many times the first way's value the second way's is.
+    /// Returns the ratio of the second way's value to the first way's.
     pub fn ratio(&self) -> Estimate {
         Estimate::of(&self.ratio)
     }
 
-    /// Returns the ratio of the first way to itself. It differs from 1 only by noise of the machine. A
-    /// difference between two ways that is smaller than this noise is not visible.
+    /// Returns the ratio of the first way to itself. Only noise of the machine moves this ratio away from 1.
+    /// A difference between two ways below this noise is invisible.
     pub fn null_ratio(&self) -> Estimate {
         Estimate::of(&self.null_ratio)
     }
@@ -216,7 +218,7 @@ mod tests {
     #[test]
     fn a_ratio_is_that_of_medians_of_the_same_rounds() {
         let sample = |values: &[f64]| values.iter().copied().collect::<Sample>();
-        // All values of a round are twice as large by noise, which is not in the ratio.
+        // Noise doubles all values of a round, and the ratio does not contain it.
         let ratio = Estimate::of_ratio(&sample(&[20.0, 40.0, 20.0]), &sample(&[2.0, 4.0, 2.0]));
         assert_eq!(ratio, Estimate { value: 10.0, low: 10.0, high: 10.0 });
         assert_eq!(

@@ -62,7 +62,7 @@ impl Section {
         }
     }
 
-    /// Returns the section in Markdown. `conditions` says where and when it was measured.
+    /// Returns the section in Markdown. `conditions` gives the place and time of the measurement.
     pub fn markdown(&self, conditions: &str) -> String {
         let mut text = format!("# {}\n\n**{}** {}\n\n{conditions}", self.title, self.question, self.method);
         if let Some(generator) = &self.generator {

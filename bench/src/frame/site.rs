@@ -1,4 +1,4 @@
-//! The place of an experiment: an interface that is monitored, and packets that arrive there.
+//! The place of an experiment: a monitored interface, and packets that arrive there.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub struct Site {
     interface: String,
 }
 
-/// Packets under way. They end on drop.
+/// Packets under way. Packets in transit. They end on drop.
 #[derive(Debug)]
 pub enum Sending<'a> {
     Traffic(traffic::Running),
@@ -72,7 +72,7 @@ impl Site {
         Daemon::start_with(&self.namespace, &options)
     }
 
-    /// Sends as fast as possible until it is stopped. The first packets have arrived when this returns.
+    /// Sends as fast as possible until stopped. The first packets have arrived when this returns.
     pub fn send(&self, spread: Spread) -> Result<Sending<'_>> {
         let mut sending = match &self.generator {
             Generator::Traffic => Sending::Traffic(self.traffic(spread)?.spawn(Load::default())),
@@ -90,7 +90,7 @@ impl Site {
         Ok(sending)
     }
 
-    /// Sends this many packets and waits until they have arrived.
+    /// Sends this many packets and waits for their arrival.
     pub fn send_count(&self, spread: Spread, count: u64) -> Result<()> {
         match &self.generator {
             Generator::Traffic => self.traffic(spread)?.send(count),
@@ -112,7 +112,8 @@ impl Site {
         }
     }
 
-    /// Makes the kernel's generator, whichever was chosen: for experiments that need figures that only it has.
+    /// Makes the kernel's generator, whatever the options say: for experiments that need figures from it
+    /// alone.
     pub fn traffic(&self, spread: Spread) -> Result<traffic::Generator> {
         let options = GeneratorOptions { spread, cpu: Some(LOADED), ..GeneratorOptions::default() };
         traffic::Generator::new(self.topology.generator(), "gen0", options)
@@ -138,7 +139,7 @@ impl Site {
         Ok(topology::interface_stats(&self.namespace, &self.interface)?.rx_packets)
     }
 
-    /// Returns the program that the kernel calls first at the interface, as the kernel itself says.
+    /// Returns the program that the kernel calls first at the interface, by the kernel's own report.
     pub fn attached(&self, hook: &str) -> Result<Program> {
         self.attached_at(&self.interface, hook)
     }
@@ -175,7 +176,7 @@ impl Sending<'_> {
         }
     }
 
-    /// Stops it, and returns how many packets were sent.
+    /// Stops the sender, and returns the number of sent packets.
     pub fn stop(self) -> Result<u64> {
         match self {
             Self::Traffic(running) => running.stop(),

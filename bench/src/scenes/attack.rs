@@ -1,4 +1,5 @@
-//! A flood of SYNs in ordinary traffic, and a daemon that watches it: coarsely, finely, or finely on demand.
+//! A flood of SYNs in ordinary traffic, and a daemon that watches for it: coarsely, finely, or finely on
+//! demand.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -132,7 +133,7 @@ fn deploy(site: &Site, daemon: &Daemon, watch: Watch) -> Result<()> {
         }
     };
     if watch == Watch::OnDemand {
-        // Then the daemon has compiled the source already, as for a probe that was there before.
+        // After this, the daemon has compiled the source already, as for an earlier probe.
         put("fine", &fine(site)?);
         daemon.delete("/v1/probes/fine").expect(204);
     }

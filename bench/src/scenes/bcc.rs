@@ -32,7 +32,7 @@ impl Bcc {
         Self::start(namespace, "export_by_bcc.py", &format!("make {entries}"))
     }
 
-    /// Starts a program in a namespace. `None` if it can't obey the first order.
+    /// Starts a program in a namespace. `None` if the program can't obey the first order.
     fn start(namespace: &Namespace, script: &str, first: &str) -> Result<Option<Self>> {
         let script = format!("{}/peers/{script}", env!("CARGO_MANIFEST_DIR"));
         let mut child = namespace.enter(|| {

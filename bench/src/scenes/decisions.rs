@@ -1,4 +1,4 @@
-//! Scenarios at the nodes of a fleet, and what a rule makes of them: at each node, or over all nodes.
+//! Scenarios at the nodes of a fleet, and the decisions of a rule: at each node, or over all nodes.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ pub struct DecisionScene {
     fine: Value,
 }
 
-/// The fine probe, without interfaces: it goes where the coarse one is.
+/// The fine probe, without interfaces: it runs where the coarse one runs.
 fn fine() -> Result<Value> {
     let mut config = nameless("flow-features", "mon0")?;
     config.as_object_mut().context("a configuration")?.remove("interface");
@@ -94,7 +94,7 @@ impl DecisionScene {
         Ok(scene)
     }
 
-    /// Lets each daemon compile and try the fine probe, as for a probe that was there before.
+    /// Lets each daemon compile and try the fine probe, as for an earlier probe.
     fn prepare(&self) -> Result<()> {
         let mut config = self.fine.clone();
         config["interface"] = "mon0".into();
@@ -127,7 +127,7 @@ impl DecisionScene {
             if let Way::Node(_) = way {
                 node.daemon.delete(&format!("/v1/rules/{RULE}")).expect(204);
             }
-            // The next stream finds no windows of this one.
+            // The next stream must not find windows of this stream.
             node.daemon.delete("/v1/probes/coarse").expect(204);
         }
     }
@@ -182,7 +182,8 @@ impl DecisionScene {
         self.rest()
     }
 
-    /// Waits until each attacked node has the fine probe. Returns the beginnings of these, by node; `None` at the limit.
+    /// Waits until each attacked node has the fine probe. Returns the beginnings of the fine probes, by node;
+    /// `None` at the limit.
     fn starts(&self, scenario: &Scenario, limit: Duration) -> Result<Option<Vec<(usize, Timestamp)>>> {
         let begun = Instant::now();
         let attacked = || (0..NODES).filter(|node| scenario.rates[*node] > QUIET);
@@ -241,7 +242,7 @@ impl DecisionScene {
         Ok(false)
     }
 
-    /// Waits until no node has the fine probe, and windows are those of ordinary traffic.
+    /// Waits until no node has the fine probe, and all windows show ordinary traffic.
     fn rest(&self) -> Result<()> {
         wait_for("the end of the actions", PATIENCE, || {
             let is_gone = |node: &FleetNode| node.daemon.get("/v1/probes/fine").status == 404;

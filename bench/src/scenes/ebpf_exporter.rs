@@ -1,4 +1,4 @@
-//! Cloudflare's ebpf_exporter with one table, if it is here.
+//! Cloudflare's ebpf_exporter with one table, if installed.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The place where `setup/install.sh --bench` puts it.
 const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench-tools/bin/ebpf_exporter");
 
-/// An exporter at work. It is killed on drop.
+/// An exporter at work. A drop kills the process.
 #[derive(Debug)]
 pub struct EbpfExporter {
     child: Child,
@@ -26,7 +26,8 @@ pub struct EbpfExporter {
 }
 
 impl EbpfExporter {
-    /// Starts it in a namespace, with an empty HASH of numbers. `None` if it is not installed.
+    /// Starts ebpf_exporter in a namespace, with an empty HASH of numbers. `None` if ebpf_exporter is not
+    /// installed.
     pub fn start(namespace: &Namespace, entries: u32) -> Result<Option<Self>> {
         let Some(program) = program() else { return Ok(None) };
         let directory = tempfile::tempdir()?;
@@ -54,7 +55,7 @@ impl EbpfExporter {
         self.child.id()
     }
 
-    /// Reads its page into `page`.
+    /// Reads the page of ebpf_exporter into `page`.
     pub fn scrape(&self, page: &mut Vec<u8>) -> Result<()> {
         page.clear();
         let mut stream = self.connect()?;

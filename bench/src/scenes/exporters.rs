@@ -23,34 +23,34 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The time without use of a processor after which an exporter has handled everything: some work by timers.
 const IDLE: Duration = Duration::from_millis(400);
 
-/// A program of others that sees each packet.
+/// A program by others that sees each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exporter {
     Softflowd,
     Pmacctd,
     Nfpcapd,
     Nprobe,
-    /// A packet socket whose packets are only counted: an upper limit for exporters.
+    /// A packet socket that only counts packets: an upper limit for exporters.
     PacketSocket,
-    /// An AF_XDP socket in the same way. It alone gets the packets.
+    /// An AF_XDP socket that only counts packets. It alone gets the packets.
     XdpSocket,
 }
 
 /// The cost of an exporter.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Nanoseconds of processor time per packet, of all its threads and processes.
+    /// Nanoseconds of processor time per packet, of all threads and processes of the exporter.
     pub ns: f64,
     pub resident_kib: u64,
     pub packets: u64,
-    /// The packets that it says it has seen.
+    /// The exporter's own number of seen packets.
     pub seen: u64,
 }
 
-/// An exporter at work. It is killed on drop.
+/// An exporter at work. A drop kills the process.
 struct Running {
     child: Child,
-    /// The time without use of a processor after which it has handled everything.
+    /// The time without use of a processor that shows the end of the work.
     idle: Duration,
     directory: TempDir,
 }
@@ -75,12 +75,12 @@ impl Exporter {
         !matches!(self, Self::PacketSocket | Self::XdpSocket)
     }
 
-    /// Measures it with this many packets. `None` if it is not installed.
+    /// Measures the exporter with this many packets. `None` if the exporter is not installed.
     pub fn measure(self, site: &Site, packets: u64) -> Result<Option<Cost>> {
         let directory = tempfile::tempdir()?;
         let Some(mut running) = self.start(site, directory)? else { return Ok(None) };
         let mut generator = site.traffic(Spread::default())?;
-        // The first packets let it take its memory.
+        // The first packets make the exporter take its memory.
         generator.send(1_000)?;
         running.settle()?;
         let before = running.seconds()?;
@@ -165,7 +165,7 @@ impl Exporter {
         // A counter has no timers, and nothing to do later.
         let idle = if self.exports() { IDLE } else { IDLE / 4 };
         let running = Running { child, idle, directory };
-        // A packet socket shows that it listens.
+        // A packet socket shows that the exporter listens.
         wait_for("a packet socket", PATIENCE, || {
             if !self.exports() {
                 let said = running.said()?;
@@ -200,7 +200,7 @@ impl Running {
         self.processes()?.into_iter().map(processor_seconds).sum()
     }
 
-    /// Waits until it has handled everything. Returns when that was.
+    /// Waits until the exporter has handled everything. Returns the time at which that was so.
     fn settle(&mut self) -> Result<Instant> {
         let limit = Instant::now() + PATIENCE;
         let (mut used, mut since) = (self.seconds()?, Instant::now());
@@ -215,7 +215,7 @@ impl Running {
         Ok(since)
     }
 
-    /// Ends it, and returns the packets that it says it has seen.
+    /// Ends the exporter, and returns its number of packets.
     fn end(mut self, exporter: Exporter, site: &Site) -> Result<u64> {
         let directory = self.directory.path().to_owned();
         if exporter == Exporter::Softflowd {
@@ -236,7 +236,8 @@ impl Running {
             let said = self.said()?;
             return number_behind(&said, label).with_context(|| format!("no \"{label}\" in {said:?}"));
         }
-        // A process of pmacctd writes the flows after the first one has ended, and nothing says when it is done.
+        // A process of pmacctd writes the flows after the end of the first process, and gives no sign at its
+        // own end.
         let file = directory.join("flows.csv");
         let mut last = wait_for("pmacctd's flows", PATIENCE, || packets_of(&file))?;
         loop {
@@ -279,7 +280,7 @@ fn number_behind(text: &str, label: &str) -> Option<u64> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Returns the sum of the last column but one, the packets.
+/// Returns the sum of the second last column, the packets.
 fn packets_of(file: &Path) -> Result<u64> {
     let text = fs::read_to_string(file)?;
     let rows = text.lines().skip(1).filter_map(|line| line.rsplit(',').nth(1)?.parse::<u64>().ok());

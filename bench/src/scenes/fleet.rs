@@ -23,7 +23,7 @@ pub const COLLECTOR: &str = "rules";
 /// The node's end of its network.
 const UP: &str = "up0";
 const PORT: u16 = 9470;
-/// An address that no interface has: what is sent there gets lost on the way.
+/// An address of no interface: packets to this address get lost on the way.
 const NOWHERE: &str = "02:00:00:00:00:ff";
 /// The time between two bursts of SYNs.
 const TICK: Duration = Duration::from_millis(10);
@@ -81,7 +81,7 @@ impl Fleet {
         self.nodes.iter().map(of).sum()
     }
 
-    /// Starts a stream at the centre that runs this rule. It is killed on drop.
+    /// Starts a stream at the centre that runs this rule. A drop kills the process.
     pub fn stream(&self, rule: &str, document: &Value) -> Result<FleetStream> {
         let directory = tempfile::tempdir()?;
         let path = directory.path().join(format!("{rule}.yaml"));
@@ -130,7 +130,7 @@ impl FleetNode {
     }
 }
 
-/// A stream that runs a rule. It is killed on drop.
+/// A stream that runs a rule. A drop kills the stream.
 pub struct FleetStream {
     child: Child,
     directory: TempDir,

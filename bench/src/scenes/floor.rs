@@ -1,5 +1,5 @@
-//! The least processor time of a window that comes after a pause: that of the kernel alone for a wait, a visit of the other
-//! processors, and a write that is synced.
+//! The least processor time of a window after a pause: the kernel's part for a wait, a visit to the other
+//! processors, and a write with a sync.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 256;
 
-/// A step that is done again and again, each time after a pause.
+/// A step that repeats, each time after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bare {
     Wake,
@@ -64,7 +64,7 @@ fn repeat(step: Bare, times: u32, interval: Duration) -> Result<f64> {
     Ok(time.as_secs_f64() * 1e6 / f64::from(times))
 }
 
-/// Moves this thread to each other CPU that it may run on.
+/// Moves this thread to each other CPU on which it may run.
 fn visit(home: &CpuSet) -> Result<()> {
     let here = sched_getcpu();
     for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| *cpu != here && home.is_set(*cpu)) {

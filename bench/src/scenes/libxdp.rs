@@ -61,7 +61,7 @@ impl Drop for Chain<'_> {
     }
 }
 
-/// Runs `xdp-loader`. `None` if it is not installed.
+/// Runs `xdp-loader`. `None` if libxdp is not installed.
 fn loader(namespace: &Namespace, arguments: &[String]) -> Result<Option<Output>> {
     let run = || Command::new("xdp-loader").args(arguments).env("PATH", search_path()).output();
     match namespace.enter(run)? {
@@ -70,8 +70,8 @@ fn loader(namespace: &Namespace, arguments: &[String]) -> Result<Option<Output>>
     }
 }
 
-/// Describes in a claim the measured values, in nanoseconds, and the reason why others are missing. A chain that is
-/// not for libxdp has an empty reason.
+/// Describes in a claim the measured values, in nanoseconds, and the reason why others are missing. A chain
+/// that is not for libxdp has an empty reason.
 pub fn claim(measured: &[String], reasons: &BTreeSet<&str>) -> String {
     let reasons: Vec<_> = reasons.iter().copied().filter(|reason| !reason.is_empty()).collect();
     match (measured, &reasons[..]) {

@@ -72,7 +72,7 @@ impl Content {
         }
     }
 
-    /// Returns an entry as it must be rendered.
+    /// Returns an entry in its expected rendering.
     fn json(self, number: u32) -> String {
         let (key, value) = self.entry(number);
         let field = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| value[at + i]));
@@ -104,7 +104,7 @@ impl Million {
         if content == Content::Flows {
             defines["FLOWS"] = "1".into();
         }
-        // A live metric leaves the table as it is, so that all readings of a run have the same content.
+        // A live metric does not change the table, so that all readings of a run have the same content.
         let metrics = json!([{ "name": "table", "map": "table", "snapshot": false }]);
         let ingress = json!({ "source": SOURCE, "defines": defines, "metrics": metrics });
         daemon.put("/v1/probes/table", &json!({ "interface": "mon0", "ingress": ingress })).expect(201);
@@ -153,7 +153,7 @@ impl Million {
         found.sort_unstable();
         expected.sort_unstable();
         ensure!(found.len() == expected.len(), "{} entries", found.len());
-        ensure!(found == expected, "entries differ from what was written");
+        ensure!(found == expected, "entries differ from the written entries");
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use twinprobe_tests::Topology;
 
-/// Makes interfaces of the monitored namespace, pairs whose ends are both there. Returns their names.
+/// Makes pairs of interfaces with both ends in the monitored namespace. Returns their names.
 pub fn pairs(topology: &Topology, count: usize) -> Result<Vec<String>> {
     let names: Vec<String> = (0..count.next_multiple_of(2)).map(|number| format!("end{number}")).collect();
     for pair in names.chunks(2) {

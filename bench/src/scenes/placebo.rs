@@ -32,7 +32,8 @@ impl Placebo {
     }
 
     pub fn signal(&self, signal: i32) {
-        // SAFETY: the call has no pointers. The child is not reaped before the drop, so its id is its own.
+        // SAFETY: the call has no pointers. The child is not reaped before the drop, so no other process can
+        // have its id.
         unsafe { libc::kill(self.pid() as i32, signal) };
     }
 }

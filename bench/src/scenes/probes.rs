@@ -9,7 +9,7 @@ use twinprobe_tests::{probes, sample};
 /// The most maps that a program uses; the kernel's limit is 64 (`MAX_USED_MAPS`).
 const USED_MAPS: usize = 60;
 
-/// Returns the configuration of a probe of the library without its name, to be put under any name.
+/// Returns the configuration of a probe of the library without its name, for a PUT under any name.
 pub fn nameless(probe: &str, interface: &str) -> Result<Value> {
     let mut config = probes::configuration(probe, interface)?;
     if let Some(config) = config.as_object_mut() {
@@ -46,7 +46,7 @@ pub fn many_maps(maps: usize, interface: &str) -> Value {
     json!({ "interface": interface, "ingress": { "source": source, "metrics": metrics } })
 }
 
-/// Returns a copy of the configuration whose metrics have a snapshot, or have none.
+/// Returns a copy of the configuration in which the metrics have a snapshot, or none.
 pub fn with_snapshot(config: &Value, snapshot: bool) -> Value {
     let mut document = config.clone();
     for direction in ["ingress", "egress"] {

@@ -10,7 +10,7 @@ use crate::frame::paired::{Comparison, Estimate, Way};
 
 const CALLS: u32 = 16;
 
-/// Measures the nanoseconds of one call by those of a program with and without calls.
+/// Measures the nanoseconds of one call by two programs, with and without calls.
 pub fn measure(topology: &Topology, rounds: u64, repeat: u32) -> Result<Estimate> {
     let load = |calls: u32| Bare::load(RETURNS, "tc", "returns", &[format!("CALLS={calls}")], topology);
     let (mut without, mut with) = (load(0)?, load(CALLS)?);

@@ -1,4 +1,5 @@
-//! Runs of programs on one frame (`BPF_PROG_TEST_RUN`), programs of the daemon, and programs that are loaded beside it.
+//! Runs of programs on one frame (`BPF_PROG_TEST_RUN`): programs of the daemon, and programs that are loaded
+//! without it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;

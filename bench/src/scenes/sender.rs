@@ -1,4 +1,4 @@
-//! Packets by the processor time that they take.
+//! Packets by the processor time of each.
 
 use anyhow::Result;
 use twinprobe_tests::measure::{Sample, own_processor_seconds};
@@ -6,7 +6,7 @@ use twinprobe_tests::traffic::{Generator, Spread};
 
 use crate::frame::site::Site;
 
-/// The calls that send a single packet, before any that is measured.
+/// The calls with a single packet before any measured call.
 const TRIALS: u64 = 4;
 
 /// The kernel's generator. One CPU sends and receives.
@@ -25,7 +25,7 @@ impl Sender {
         let mut calls = Sample::default();
         for trial in 0..TRIALS {
             let seconds = sender.send(1)?;
-            // The first call is longer than the others.
+            // The first call takes longer than the others.
             if trial > 0 {
                 calls.add(seconds);
             }
@@ -40,7 +40,7 @@ impl Sender {
         let before = own_processor_seconds()?;
         self.generator.send(packets)?;
         self.sent += packets;
-        // By noise of the measurement, a call may seem shorter than an empty one.
+        // Because of noise, a call may seem shorter than an empty one.
         Ok((own_processor_seconds()? - before - self.call).max(1e-9))
     }
 

@@ -1,4 +1,5 @@
-//! Triples of slices: one with the daemon, or a placebo, at work between two in which it is stopped.
+//! Triples of slices: one with the daemon, or a placebo, at work, between two in which that process is
+//! stopped.
 
 use std::time::Duration;
 
@@ -48,13 +49,13 @@ impl Triple {
         self.with.per_packet() / f64::midpoint(self.before.per_packet(), self.after.per_packet()) - 1.0
     }
 
-    /// Tells whether each of its slices has packets. A slice has none if another process had the CPU.
+    /// Tells whether each slice has packets. A slice has none if another process had the CPU.
     pub fn has_packets(&self) -> bool {
         [self.before, self.with, self.after].iter().all(|slice| slice.packets > 0.0)
     }
 }
 
-/// Measures triples until the frames come to their end. Returns them and the number of frames.
+/// Measures triples until all frames are sent. Returns them and the number of frames.
 pub fn measure(
     scene: &Scene,
     subject: &Subject<'_>,
@@ -62,7 +63,7 @@ pub fn measure(
     duration: Duration,
 ) -> Result<(Vec<Triple>, u64)> {
     std::thread::scope(|scope| {
-        // Neither the caller's thread nor threads that it starts are pinned.
+        // Neither the caller's thread nor the threads from it are pinned.
         let measuring = scope.spawn(|| {
             step_aside()?;
             let (mut triples, mut sent) = (Vec::new(), 0);
@@ -79,7 +80,7 @@ pub fn measure(
     })
 }
 
-/// Measures triples until the frames come to their end. Returns the number of frames.
+/// Measures triples until all frames are sent. Returns the number of frames.
 fn one_sending(
     scene: &Scene,
     subject: &Subject<'_>,

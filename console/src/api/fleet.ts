@@ -21,7 +21,7 @@ export interface FleetObject {
   name: string;
   /** False while the status is about an earlier state of the object. */
   isCurrent: boolean;
-  /** True while nodes remove what the object has asked for. */
+  /** True while nodes carry out the object's removal. */
   isLeaving: boolean;
   revision?: string;
   step?: string;

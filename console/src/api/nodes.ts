@@ -1,10 +1,10 @@
-// Other daemons, as `GET /v1/nodes` and the paths below it tell of them.
+// Other daemons, as `GET /v1/nodes` and the paths below it show them.
 import type { Series } from "../data/aggregated.ts";
 import type { Document } from "./types.ts";
 
 export interface NodeProblem {
   detail: string;
-  /** The status by which the node refuses; absent if it gave no answer that can be used. */
+  /** The status of the node's refusal; absent if the node gave no usable answer. */
   status?: number;
 }
 
@@ -28,12 +28,12 @@ export interface NodeStatus {
   problem?: NodeProblem;
   node?: string;
   version?: string;
-  /** What has passed the interfaces of its probes so far. Earlier versions do not tell it. */
+  /** The traffic of its probes' interfaces so far. Earlier versions do not send it. */
   traffic?: { time: string; packets: number; bytes: number };
   probes: NodeProbe[];
 }
 
-/** The chart of a node: as of its own daemon, with the metric that it shows. */
+/** The chart of a node, from its own daemon, with the metric that it shows. */
 export interface NodeChart {
   name: string;
   chart?: Series & { metric: string; direction: string; field: string; shows: string };

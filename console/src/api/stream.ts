@@ -45,7 +45,7 @@ export async function* messages(path: string, signal: AbortSignal): AsyncGenerat
   }
 }
 
-/** Yields objects of lines of JSON. */
+/** Yields objects of JSON lines. */
 export async function* objects(path: string, signal: AbortSignal): AsyncGenerator<unknown> {
   const answer = await send(path, { headers: { Accept: "application/x-ndjson" }, signal });
   for await (const line of lines(answer)) if (line) yield parseJson(line);

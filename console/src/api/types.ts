@@ -91,7 +91,7 @@ export interface Finding {
   line?: number;
   column?: number;
   message: string;
-  /** The daemon's suggestion of what to write instead, if it has one. */
+  /** The daemon's suggestion for a correction, if it has one. */
   hint?: string;
 }
 
@@ -106,7 +106,7 @@ export interface WindowsStatus {
   error?: string;
 }
 
-/** How two values of a field become one. */
+/** The rule that combines two values of a field. */
 export type Joining = "sum" | "max" | "min" | "or" | "last";
 
 export interface Probe {
@@ -123,7 +123,7 @@ export interface Probe {
   interfaces: Attachment[];
   programs: Partial<Record<Direction, { entry: string; twins: boolean; left_out?: string[] }>>;
   shared_maps?: { map: string; type: string; twins: boolean }[];
-  /** The fields that are not added when two values become one, with their rules. */
+  /** The fields whose values are not added up, with their rules. */
   joins?: { direction: Direction; metric: string; fields: Record<string, Joining> }[];
   events?: { direction: Direction; metric: string; delivered: number; lost: number | null; missed: number; clients: number }[];
   cost?: Cost;
@@ -140,13 +140,13 @@ export interface HistoryEntry {
   revision: number;
   who?: string;
   /** The other end of the connection, or the file. */
-  from?: { address?: string; pid?: number | null; login?: string; file?: string };
+  from?: { address?: string; pid?: number | null; user?: string; program?: string; login?: string; file?: string };
   message?: string;
   cost_before?: Cost;
   cost_after?: Cost;
 }
 
-/** What all revisions have, those of a probe and those of a rule. */
+/** The fields that revisions of probes and of rules share. */
 export interface Past {
   revision: number;
   created: string;
@@ -164,7 +164,7 @@ export interface RuleRevision extends Past {
   rule: Rule;
 }
 
-/** One of the fields is there. */
+/** Exactly one field is set. */
 export interface RuleAction {
   apply?: { name: string; probe?: string; template?: string; config?: Config; expires: string };
   change?: { name: string; sample?: number | string; variables?: object; defines?: object };
@@ -192,9 +192,17 @@ export interface Firing {
   error?: string;
 }
 
+export interface RuleNotification {
+  window: number;
+  /** The number of the action, from 0. */
+  action: number;
+  attempts: number;
+  error?: string;
+}
+
 export interface RuleStatus {
   name: string;
-  state: "watching" | "firing" | "stopped";
+  state: "watching" | "waiting" | "firing" | "stopped";
   reason?: string;
   revision: number;
   created: string;
@@ -205,8 +213,14 @@ export interface RuleStatus {
   missed: number;
   actions_left: number;
   last_error?: string;
-  /** Those that the rule has made, and those that it has changed. */
+  /** The reason why a condition had no value in the last window. */
+  no_value?: string;
+  /** The notifications that have not arrived yet. */
+  notifications?: RuleNotification[];
+  /** The probes that the rule has created. `changed` existed before. */
   probes: string[];
+  /** Probes of the present firing that are not there any more. */
+  gone?: string[];
   changed?: string[];
   /** Oldest first. */
   firings: Firing[];
@@ -293,7 +307,7 @@ export interface Capabilities {
   compiler: { version: string; error?: string; confined: boolean };
 }
 
-/** A probe of the library that the console brings with it. */
+/** A probe of the console's library. */
 export interface Template {
   name: string;
   title: string;

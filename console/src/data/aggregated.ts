@@ -1,7 +1,7 @@
 // Charts that the daemon has aggregated, as points and lines.
 import type { Value } from "../api/types.ts";
-import { address, exact } from "./format.ts";
-import { hasNames, numberText } from "./names.ts";
+import { plural } from "./format.ts";
+import { keyLabel } from "./keys.ts";
 import { rowOf } from "./rows.ts";
 import type { Choice, Line, Point } from "./series.ts";
 
@@ -13,7 +13,7 @@ export interface Series {
   seconds: number[];
   windows: number;
   left_out?: number;
-  /** The server that the numbers come from, if they are not those of windows. */
+  /** The server of the numbers, if they do not come from windows. */
   source?: string;
   series: { key: Value; total?: number | bigint; values: Numbers }[];
   others?: { keys: number; total?: number | bigint; values: Numbers };
@@ -28,10 +28,7 @@ export const slotsIn = (chart: Series): Map<number, number>[] =>
   chart.times.map((_, place) => new Map(chart.series.flatMap(({ key, values }) => (typeof key === "number" && values[place] ? [[key, Number(values[place])] as const] : []))));
 
 /** The label of a key's line. */
-export function labelOf(key: Value, { by, names }: Pick<Choice, "by" | "names">): string {
-  const row = rowOf({ key, value: 0 });
-  return by.map((id) => (names && hasNames(id) ? numberText(id, row[id]) : address(String(row[id] ?? "")))).join(" ") || "all";
-}
+export const labelOf = (key: Value, { by, names }: Pick<Choice, "by" | "names">) => keyLabel(rowOf({ key, value: 0 }), by, names) || "all";
 
 /** The lines of a chart: its keys, and all others together. */
 export function linesIn(chart: Series, choice: Pick<Choice, "by" | "perSecond" | "names" | "only">): Line[] {
@@ -44,5 +41,5 @@ export function linesIn(chart: Series, choice: Pick<Choice, "by" | "perSecond" |
   const lines = chart.series.map(({ key, total, values }) => ({ label: labelOf(key, choice), total: Number(total ?? 0), values: scaled(values) }));
   const { others } = chart;
   if (choice.only) return lines.filter(({ label }) => label === choice.only);
-  return others ? [...lines, { label: `${exact(others.keys)} others`, total: Number(others.total ?? 0), values: scaled(others.values), isOthers: true }] : lines;
+  return others ? [...lines, { label: plural(others.keys, "other"), total: Number(others.total ?? 0), values: scaled(others.values), isOthers: true }] : lines;
 }

@@ -1,6 +1,6 @@
 // Problems that the daemon itself reports: missing numbers, probes that do not run, interfaces that drop packets.
 import type { Document, Probe, RuleStatus } from "../api/types.ts";
-import { count, exact, moment, plural } from "./format.ts";
+import { count, exact, moment, percent, plural } from "./format.ts";
 import { metricAt, placesOf } from "./rows.ts";
 
 export interface Alert {
@@ -60,7 +60,7 @@ export function alertsOf(probe: Probe, newest: Document | undefined): Alert[] {
   return all.map((alert) => ({ ...alert, about: probe.name })).sort((a, b) => Number(b.kind === "bad") - Number(a.kind === "bad"));
 }
 
-/** A rule that fires, or that can't go on. */
+/** A rule that fires, or that has stopped. */
 export function ofRule({ name, state, reason, firings, rule }: RuleStatus): Alert[] {
   const at = ["rule", name];
   if (state === "stopped") return [{ kind: "bad", about: name, text: `stands still: ${reason ?? "no reason is known"}`, at }];
@@ -69,9 +69,26 @@ export function ofRule({ name, state, reason, firings, rule }: RuleStatus): Aler
   return [{ kind: "bad", about: name, text: `fires${last ? ` since ${moment(last.time)}` : ""}: windows of ${rule.watch} fulfil its condition`, at }];
 }
 
+/** The share of dropped packets, and their rate per second, from which drops are a problem. Every host drops a few: those
+ * of LLDP, of the spanning tree protocol or of a VLAN that nobody uses count as well. */
+const LOSS = { share: 0.01, rate: 10 };
+
+interface Loss {
+  packets: number;
+  dropped: number;
+}
+
+/** The share of packets that are dropped. A driver may leave dropped packets out of those that it counts. */
+const lossOf = ({ packets, dropped }: Loss) => dropped / Math.max(packets, dropped, 1);
+
+/** True if so many packets are dropped that somebody should look for the cause. */
+export const isLossy = (rate: Loss) => rate.dropped >= LOSS.rate && lossOf(rate) > LOSS.share;
+
+const CAUSES = { received: "likely its queues are full, or nothing on the host takes the protocol or VLAN of these frames", "to be sent": "likely its queues are full" };
+
 /** Packets that an interface drops now. */
-export function dropsOf(name: string, rates: { ingress: { dropped: number }; egress: { dropped: number } } | undefined): Alert[] {
+export function dropsOf(name: string, rates: { ingress: Loss; egress: Loss } | undefined): Alert[] {
   if (!rates) return [];
-  const ways = ([["received", rates.ingress.dropped], ["to be sent", rates.egress.dropped]] as const).filter(([, dropped]) => dropped > 0);
-  return ways.map(([word, dropped]) => ({ kind: "warn", about: name, text: `drops ${count(dropped)} packets a second of those ${word}` }));
+  const ways = ([["received", rates.ingress], ["to be sent", rates.egress]] as const).filter(([, rate]) => isLossy(rate));
+  return ways.map(([word, rate]) => ({ kind: "warn", about: name, text: `drops ${count(rate.dropped)} packets a second of those ${word} (${percent(lossOf(rate))}): ${CAUSES[word]}` }));
 }

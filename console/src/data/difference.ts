@@ -1,4 +1,4 @@
-// The difference of two configurations (of each source with its files, and of everything else), or of two rules.
+// The differences of two configurations (each source with its files, and the rest), or of two rules.
 import { structuredPatch } from "diff";
 import { writeJson } from "../api/json.ts";
 import type { Config, Rule } from "../api/types.ts";
@@ -50,7 +50,7 @@ export function differences(before: Config, after: Config): Difference[] {
   return differing(parts);
 }
 
-/** What differs between two documents of a rule. */
+/** The differences between two documents of a rule. */
 export function ruleDifferences(before: Rule, after: Rule): Difference[] {
   const [a, b] = [before, after].map((rule) => `${writeJson(rule, 2)}\n`) as [string, string];
   return differing([["rule", a, b]]);

@@ -4,7 +4,7 @@ import { type Column, isNumber, type Row } from "./rows.ts";
 
 const COMPARISON = /^([\w.[\]]+)(>=|<=|!=|=|>|<)(.+)$/;
 
-/** Compares cells for sorting: numbers by size, addresses and other texts by the numbers within them first. */
+/** Compares cells for sorting. Within addresses and other texts, runs of digits compare as numbers. */
 export function compare(a: Value | undefined, b: Value | undefined): number {
   if (isNumber(a) && isNumber(b)) return a < b ? -1 : a > b ? 1 : 0;
   return String(a ?? "").localeCompare(String(b ?? ""), "en", { numeric: true });

@@ -1,7 +1,8 @@
-// The rows of all probes' newest windows in which an address or another key stands.
+// The rows of all probes' newest windows that have an address or another key.
 import type { Document, Metric, Probe } from "../api/types.ts";
 import { address } from "./format.ts";
-import { hasNames, isPort, numberText } from "./names.ts";
+import { keyLabel } from "./keys.ts";
+import { isPort } from "./names.ts";
 import { type Column, columnsOf, isNumber, keyLabelOf, mainColumn, metricAt, type Place, placesOf, type Row, rowsOf, ruleOf } from "./rows.ts";
 import { isCumulative } from "./top.ts";
 
@@ -14,12 +15,12 @@ export interface Found {
   /** The columns whose numbers are rates per second: those of counts. */
   rates: Set<string>;
   rows: Row[];
-  /** The number of rows that were found. `rows` are the largest of those with a number. */
+  /** The number of rows that were found. `rows` are the largest that are not 0. */
   total: number;
 }
 
-/** Tells whether a key is what the user looks for. Text that ends with `.` or `:` is the begin of an address. A whole address or a
- * number must be the same; of other keys a part is enough. */
+/** Tells whether a key matches. Text that ends with `.` or `:` is the beginning of an address. A whole address or a
+ * number must be equal. For other keys a part is enough. */
 export function matcher(wanted: string): (row: Row, keys: Column[]) => boolean {
   const text = wanted.trim().toLowerCase();
   const isBegin = /[.:]$/.test(text);
@@ -34,11 +35,9 @@ export function matcher(wanted: string): (row: Row, keys: Column[]) => boolean {
 }
 
 /** The label of a row's line in the chart of its metric. */
-export const labelOfRow = (row: Row, keys: Column[]) => keys.map(({ id }) => address(String(row[id] ?? ""))).join(" ");
+export const labelOfRow = (row: Row, keys: Column[], names = false) => keyLabel(row, keys.map(({ id }) => id), names);
 
-export const keyText = (row: Row, { id }: Column) => (hasNames(id) ? numberText(id, row[id]) : address(String(row[id] ?? "")));
-
-/** The rows as rates: what was counted in the newest window, per second. */
+/** The rows as rates: the counts of the newest window per second. */
 function asRates(rows: Row[], before: Row[], counts: string[], keys: Column[], isSum: boolean, seconds: number): Row[] {
   const earlier = new Map(isSum ? before.map((row) => [labelOfRow(row, keys), row]) : []);
   return rows.map((row) => {
@@ -59,7 +58,10 @@ function inMetric(probe: Probe, windows: Document[], place: Place, metric: Metri
   const counts = columns.filter((column) => !column.isKey && column.isNumber && ruleOf(probe, place, column.id) === "sum").map((column) => column.id);
   const isSum = isCumulative(probe, place);
   const earlier = windows.length > 1 ? metricAt(windows[windows.length - 2]!, place) : undefined;
-  const seconds = (newest.window?.duration_ns ?? 0) / 1e9;
+  // The difference of two sums spans all the time between them, also that of windows that are not retained.
+  const since = windows[windows.length - 2]?.window;
+  const isGap = isSum && earlier && newest.window && since && since.seq !== newest.window.seq - 1;
+  const seconds = isGap ? (Date.parse(newest.window!.end) - Date.parse(since!.end)) / 1000 : (newest.window?.duration_ns ?? 0) / 1e9;
   // A sum without an earlier window has no rate yet.
   const hasRates = seconds > 0 && (!isSum || earlier !== undefined || newest.window?.seq === 1);
   const shown = hasRates ? asRates(hits, earlier ? rowsOf(earlier) : [], counts, keys, isSum, seconds) : hits;
@@ -72,7 +74,7 @@ function inMetric(probe: Probe, windows: Document[], place: Place, metric: Metri
   return [{ place, keys, numbers, rates: new Set(hasRates ? counts : []), rows: largest, total: hits.length }];
 }
 
-/** The metrics of a probe's newest window that have such keys. */
+/** The metrics of a probe's newest window with matching keys. */
 export function findIn(probe: Probe, windows: Document[], wanted: string, most: number): Found[] {
   const newest = windows[windows.length - 1];
   if (!newest || !wanted.trim()) return [];

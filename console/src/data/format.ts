@@ -8,7 +8,9 @@ const IEC = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 function short(value: number): string {
   const size = Math.abs(value);
   if (size === 0) return "0";
-  if (size < 0.01) return value.toExponential(1);
+  // Two digits, without an exponent.
+  if (size < 1e-6) return "< 0.000001";
+  if (size < 0.01) return value.toFixed(1 - Math.floor(Math.log10(size))).replace(/0+$/, "");
   return value.toFixed(size < 1 ? 2 : size < 10 ? 2 : size < 100 ? 1 : 0).replace(/\.0+$|(\.[0-9]*[1-9])0+$/, "$1");
 }
 
@@ -66,10 +68,15 @@ export function zone(): string {
 }
 
 /** The time since then, in words. */
-export function ago(time: string): string {
-  const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
+export function ago(time: string | number, now = Date.now()): string {
+  const seconds = Math.max(0, (now - new Date(time).getTime()) / 1000);
   return Number.isFinite(seconds) ? `${duration(Math.round(seconds) * 1e9)} ago` : "";
 }
+
+/** The end of numbers that are not current: "until 14:37:03, 2 min ago". A day or more ago it has the date. */
+export const until = (end: number, now: number) => `until ${now - end < 86_400_000 ? clock(end) : moment(end)}, ${ago(end, now)}`;
+
+export const percent = (part: number) => (part === 0 ? "0 %" : part < 0.0001 ? "< 0.01 %" : `${(part * 100).toFixed(part < 0.01 ? 2 : 1)} %`);
 
 export type Unit = "count" | "bytes" | "ns";
 
@@ -84,7 +91,7 @@ export function unitOf(name: string): { unit: Unit; factor: number } {
   return { unit: "count", factor: 1 };
 }
 
-/** A number in the unit of its name; with `perSecond`, as a rate. Rates of bytes are in bits, as those of links are, unless `inBits` is false. */
+/** A number in the unit of its name, or as a rate. Byte rates are in bits, as for links, unless `inBits` is false. */
 export function inUnit(value: number, name: string, perSecond = false, inBits = true): string {
   const { unit, factor } = unitOf(name);
   if (unit === "bytes" && perSecond && inBits) return `${bits(value * 8)}/s`;

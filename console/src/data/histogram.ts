@@ -1,10 +1,10 @@
 // Buckets: slots of arrays, and the distribution of a field over the entries of a table.
-import type { Document, Metric, Probe } from "../api/types.ts";
-import { isNumber, metricAt, type Place, rowsOf } from "./rows.ts";
+import type { Document, Metric, Probe, Value } from "../api/types.ts";
+import { interfaceIn, isNumber, isSlots, metricAt, type Place, placesOf, rowsOf } from "./rows.ts";
 import { inUnit } from "./format.ts";
 import { mapsOf } from "./source.ts";
 
-/** The meaning of slots: powers of two, powers of two as in BCC's `bpf_log2l`, or the numbers of the slots themselves. */
+/** The meaning of slots: powers of two, powers of two as in BCC's `bpf_log2l`, or the slot numbers themselves. */
 export type Scale = "log2" | "log2l" | "linear";
 
 export interface Buckets {
@@ -18,14 +18,29 @@ export function slotOf(value: number | bigint): number {
   return whole <= 0n ? 0 : whole.toString(2).length - 1;
 }
 
-/** The slots of an array. With a `field`: for each slot, the number of entries whose field falls into it. */
+/** The slot that a key is, also of an interface that it names; or `null`. */
+function slotIn(key: Value | undefined): number | null {
+  if (typeof key === "number") return key;
+  if (interfaceIn({ key }) === null) return null;
+  const rest = Object.values(key as Record<string, Value>).filter((part) => typeof part !== "string");
+  return rest.length === 1 && typeof rest[0] === "number" ? rest[0] : null;
+}
+
+/** A histogram without the empty slots behind the last one that has counted. */
+export function trimmed(metric: Metric): Metric {
+  const last = Math.max(-1, ...metric.entries.map(({ key, value }) => (isNumber(value) && value == 0 ? -1 : (slotIn(key) ?? Infinity))));
+  return { ...metric, entries: metric.entries.filter(({ key }) => (slotIn(key) ?? 0) <= last) };
+}
+
+/** The slots of an array, those of all interfaces together. With a `field`: for each slot, the number of entries whose field falls into it. */
 export function bucketsOf(document: Document, place: Place, field: string | null): Map<number, number> {
   const slots = new Map<number, number>();
   const metric = metricAt(document, place);
   if (!metric) return slots;
   if (field === null) {
     for (const { key, value } of metric.entries) {
-      if (typeof key === "number" && isNumber(value) && value > 0) slots.set(key, Number(value));
+      const slot = slotIn(key);
+      if (slot !== null && isNumber(value) && value > 0) slots.set(slot, (slots.get(slot) ?? 0) + Number(value));
     }
     return slots;
   }
@@ -46,20 +61,13 @@ export function difference(now: Map<number, number>, before: Map<number, number>
 /** The quantiles that are shown. */
 export const PERCENTILES = [["p50", 0.5], ["p95", 0.95], ["p99", 0.99]] as const;
 
-/**
- * The value below which this share of all values lies. Like Prometheus, this assumes that values spread evenly within a
- * slot. `null` if nothing was counted.
- */
+/** A bound that this share of all values does not exceed, the end of a slot, as in documents and on the command line. `null` if nothing was counted. */
 export function percentile(slots: Map<number, number>, share: number, scale: Scale): number | null {
   const order = [...slots].filter(([, value]) => value > 0).sort(([a], [b]) => a - b);
   const total = order.reduce((sum, [, value]) => sum + value, 0);
   let left = total * share;
   for (const [slot, value] of order) {
-    if (left <= value) {
-      if (scale === "linear") return slot;
-      const from = startOf(slot, scale);
-      return from + (endOf(slot, scale) - from) * (left / value);
-    }
+    if (left <= value) return lastOf(slot, scale);
     left -= value;
   }
   return null;
@@ -79,8 +87,8 @@ export function rangeOf(windows: Map<number, number>[]): { first: number; last: 
 /** The end of a slot. The value itself belongs to the next slot. */
 const endOf = (slot: number, scale: Scale) => 2 ** (scale === "log2" ? slot + 1 : slot);
 
-/** The least value of a slot; 0 for the first slot. */
-const startOf = (slot: number, scale: Scale) => (slot === 0 ? 0 : endOf(slot - 1, scale));
+/** The largest value of a slot. */
+const lastOf = (slot: number, scale: Scale) => (scale === "linear" ? slot : endOf(slot, scale) - 1);
 
 /** The lower end of a slot in words. */
 export function slotLabel(slot: number, scale: Scale, name: string): string {
@@ -88,16 +96,41 @@ export function slotLabel(slot: number, scale: Scale, name: string): string {
   return slot === 0 ? "0" : inUnit(endOf(slot - 1, scale), name);
 }
 
-/** The values of a slot in words; the upper end belongs to the next slot. */
+/** The smallest and the largest value of a slot in words. */
 export function slotRange(slot: number, scale: Scale, name: string): string {
   if (scale === "linear") return `slot ${slot}`;
-  return `${slotLabel(slot, scale, name)} to ${inUnit(endOf(slot, scale), name)}`;
+  return `${slotLabel(slot, scale, name)} to ${inUnit(lastOf(slot, scale), name)}`;
 }
 
-/** The meaning of a metric's slots; `null` if its entries are not slots of a histogram. BCC's slots have no tag in documents. */
+/** The meaning of a metric's slots; `null` if it is not a histogram. Documents do not mark the histograms of BCC. */
 export function histogramOf(probe: Probe | undefined, place: Place, metric: Metric | undefined): Scale | null {
   if (!metric) return null;
   if (metric.histogram) return "log2";
   const source = probe?.config[place.direction]?.source;
-  return source && mapsOf(source).some((map) => map.name === metric.map && map.bcc && map.histogram) ? "log2l" : null;
+  if (source && mapsOf(source).some((map) => map.name === metric.map && map.bcc && map.histogram)) return "log2l";
+  return null;
+}
+
+/** A label whose last word is a slot, with the range of the slot. */
+export const slotWords = (label: string, scale: Scale, name: string) => label.replace(/(^| )(\d+)$/, (_, gap, slot) => gap + slotRange(Number(slot), scale, name));
+
+/** The number of newest windows that tell whether a histogram has data. */
+const RECENT = 20;
+
+/** The metric that the view of histograms opens on: a histogram with data, or another array of slots with data. Of
+ * tables, one whose entries spread. */
+export function firstHistogram(probe: Probe, documents: Document[]): Place | undefined {
+  const newest = documents[documents.length - 1];
+  if (!newest) return undefined;
+  const recent = documents.slice(-RECENT);
+  const rank = (place: Place) => {
+    const metric = metricAt(newest, place)!;
+    const isHistogram = histogramOf(probe, place, metric) !== null;
+    if (isHistogram || isSlots(metric)) {
+      const hasData = recent.some((document) => bucketsOf(document, place, null).size > 0);
+      return hasData ? (isHistogram ? 0 : 1) : 2;
+    }
+    return metric.entries.length > 1 ? 3 : metric.entries.length > 0 ? 4 : 5;
+  };
+  return placesOf(newest).map((place) => ({ place, rank: rank(place) })).sort((a, b) => a.rank - b.rank)[0]?.place;
 }

@@ -1,4 +1,4 @@
-// The library of probes, which the console brings with it.
+// The library of probes, a part of the console.
 import { parseJson } from "../api/json.ts";
 import type { Config, Template } from "../api/types.ts";
 
@@ -18,7 +18,7 @@ export function library(): Promise<Template[]> {
   return loaded;
 }
 
-/** The library has a source that both directions use only once. */
+/** Fills in a shared source, which is only at ingress. */
 function whole(template: Template): Template {
   const { ingress, egress } = template.config;
   if (ingress && egress && egress.source === null) egress.source = ingress.source;

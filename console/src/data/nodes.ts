@@ -2,7 +2,7 @@
 import type { NodeChart, NodeStatus } from "../api/nodes.ts";
 import type { Document } from "../api/types.ts";
 import { linesIn } from "./aggregated.ts";
-import { exact } from "./format.ts";
+import { plural } from "./format.ts";
 import type { Choice, Line } from "./series.ts";
 
 /** True if a node has every word of a filter: a label `KEY=VALUE`, or a part of its name. */
@@ -12,13 +12,13 @@ export function isShown(node: NodeStatus, filter: string): boolean {
   return words.every((word) => (word.includes("=") ? labels.includes(word) : node.name.toLowerCase().includes(word)));
 }
 
-/** What passes in a second. */
+/** The traffic in a second. */
 export interface NodeRate {
   packets: number;
   bits: number;
 }
 
-/** The rates between two lists, by the clock of each node. A node whose counters fell has other interfaces now, and no rate. */
+/** The rates between two lists, by the clock of each node. A fallen counter means new interfaces, and has no rate. */
 export function ratesOf(before: NodeStatus[], now: NodeStatus[]): Map<string, NodeRate> {
   const then = new Map(before.map(({ name, traffic }) => [name, traffic]));
   return new Map(now.flatMap(({ name, traffic }) => {
@@ -29,15 +29,15 @@ export function ratesOf(before: NodeStatus[], now: NodeStatus[]): Map<string, No
   }));
 }
 
-/** The most points of a chart that stands beside others. */
+/** The most points of a chart beside others. */
 const MOST_POINTS = 300;
-/** The steps of a chart in seconds; behind them come multiples of a day. */
+/** The steps of a chart in seconds. Longer steps are multiples of a day. */
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200];
 
-const UNITS: Record<string, number> = { ms: 0.001, s: 1, m: 60, h: 3_600 };
+const UNITS: Record<string, number> = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 };
 
 /** The seconds of an interval such as `1m30s`. */
-const secondsIn = (interval: string) => [...interval.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)].reduce((sum, [, number, unit]) => sum + Number(number) * UNITS[unit!]!, 0);
+export const secondsIn = (interval: string) => [...interval.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)].reduce((sum, [, number, unit]) => sum + Number(number) * UNITS[unit!]!, 0);
 
 /** The longest time between two windows of a probe, in seconds. Without an interval, the newest windows tell it. */
 export function windowSeconds(nodes: NodeStatus[], probe: string, documents: Document[]): number {
@@ -45,15 +45,15 @@ export function windowSeconds(nodes: NodeStatus[], probe: string, documents: Doc
   return Math.max(0.001, ...(intervals.length > 0 ? intervals : documents.map(({ window }) => (window?.duration_ns ?? 1e9) / 1e9)));
 }
 
-/** The step of a chart in seconds; `null` if each window may be a point. Windows end some milliseconds early or late, so
- * each step has room for two: none is empty. */
+/** The step of a chart in seconds; `null` if each window may be a point. Windows end some milliseconds early or late.
+ * So each step has room for two windows, and none is empty. */
 export function stepFor(seconds: number, window: number): number | null {
   if (seconds <= MOST_POINTS * window * 1.1) return null;
   const least = Math.max(seconds / MOST_POINTS, 2 * window * 0.95);
   return STEPS.find((step) => step >= least) ?? Math.ceil(least / 86_400) * 86_400;
 }
 
-/** The keys that a request asks each node for: the largest of all nodes need not be the largest of each. */
+/** The number of keys from each node. It exceeds `top`: a key may be small on one node, but large over all. */
 export const keysOf = (top: number) => Math.min(100, Math.max(20, 4 * top));
 
 export interface Panel {
@@ -73,8 +73,8 @@ const sumOf = (lines: Line[], length: number) =>
   });
 
 /**
- * The lines of each node. All have the same keys in the same order, the largest over all nodes, so that a key has one colour.
- * `totals` adds the points up.
+ * The lines of each node. All nodes have the same keys in the same order, the largest over all nodes, so that a key has
+ * one colour. `totals` adds the points up.
  */
 export function panelsOf(charts: NodeChart[], choice: Pick<Choice, "by" | "perSecond" | "names">, top: number, totals: boolean): Map<string, Panel> {
   const own = charts.flatMap(({ name, chart }) => {
@@ -88,14 +88,14 @@ export function panelsOf(charts: NodeChart[], choice: Pick<Choice, "by" | "perSe
   return new Map(own.map(({ name, chart, keys, others }) => {
     const length = chart.times.length;
     const isCount = chart.shows === "increase";
-    // A key that is among the others of a node has numbers that nobody has told.
+    // A node sends no numbers of a key that is among its others.
     const absent = (label: string): Line => ({ label, total: 0, values: Array(length).fill(isCount && others.length === 0 ? 0 : null) });
     const lines = labels.map((label) => keys.find((line) => line.label === label) ?? absent(label));
     const rest = [...keys.filter((line) => !labels.includes(line.label)), ...others];
     const count = rest.length - others.length + (chart.others?.keys ?? 0);
     // Only counts can be added up.
     const hasOthers = isCount && rest.length > 0;
-    if (hasOthers) lines.push({ label: `${exact(count)} others`, total: rest.reduce((sum, line) => sum + line.total, 0), values: sumOf(rest, length) });
+    if (hasOthers) lines.push({ label: plural(count, "other"), total: rest.reduce((sum, line) => sum + line.total, 0), values: sumOf(rest, length) });
     return [name, { lines: totals && isCount ? lines.map((line) => ({ ...line, values: added(line.values) })) : lines, hasOthers }];
   }));
 }

@@ -1,4 +1,4 @@
-// A range of time, as it stands in the address: the last minutes, or from one moment to another.
+// A range of time in the address: the last minutes, or from one moment to another.
 export interface Range {
   /** In milliseconds. */
   from: number;
@@ -11,7 +11,7 @@ export interface Range {
 export const LAST = [["5m", "last 5 minutes"], ["15m", "last 15 minutes"], ["1h", "last hour"], ["6h", "last 6 hours"], ["24h", "last 24 hours"], ["7d", "last 7 days"]] as const;
 /** Further ranges, where a server has more than the retained windows. */
 export const PAST = [["30d", "last 30 days"]] as const;
-/** The part of a range that may be older than the oldest window: a range that moves does not change its source again and again. */
+/** The share of a range that may be older than the oldest window, so that a moving range rarely switches sources. */
 const SLACK = 0.05;
 const UNITS: Record<string, number> = { m: 60e3, h: 3600e3, d: 86400e3 };
 

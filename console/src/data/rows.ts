@@ -37,8 +37,8 @@ export const rowsOf = (metric: Metric): Row[] => metric.entries.map(rowOf);
 export const isNumber = (value: Value | undefined): value is number | bigint =>
   typeof value === "number" || typeof value === "bigint";
 
-/** The columns of rows, keys first. A column counts as numeric only if all its cells are numbers. `keyLabel` is the title of a
- * key without parts. */
+/** The columns of rows, keys first. A column is numeric only if all its cells are numbers. `keyLabel` is the title of
+ * a key without parts. */
 export function columnsOf(rows: Row[], agg?: string, keyLabel?: string): Column[] {
   const found = new Map<string, Column>();
   for (const row of rows.slice(0, 200)) {
@@ -50,6 +50,15 @@ export function columnsOf(rows: Row[], agg?: string, keyLabel?: string): Column[
   }
   return [...found.values()].sort((a, b) => Number(b.isKey) - Number(a.isKey));
 }
+
+/** The inside of a sketch: bits that say nothing to people. */
+const SKETCH = /^0x[0-9a-f]{33}/;
+
+/** True for the only slot of the arrays of interfaces, which says nothing beside their names. */
+export const isSpare = ({ id }: Column, rows: Row[]) => id === "key.key" && rows.every((row) => row[id] === 0);
+
+/** The columns without the insides of sketches and without slots that all rows share. */
+export const readable = (columns: Column[], rows: Row[]): Column[] => columns.filter((column) => (column.isKey ? !isSpare(column, rows) : !SKETCH.test(String(rows[0]?.[column.id]))));
 
 function titleOf(id: string, agg?: string): string {
   if (id === "key" || id === "value") return id;
@@ -82,7 +91,7 @@ export function ruleOf(probe: Probe, place: Place, id: string): Joining {
   return fields?.[id.replace(/^value\.?/, "").replace(/\[\d+\]/g, "")] ?? "sum";
 }
 
-/** The name that the configuration has for the key of a metric, as its label in Prometheus. */
+/** The configured name of a metric's key, which is also its label in Prometheus. */
 export const keyLabelOf = (probe: Probe | undefined, place: Place): string | undefined => {
   const label = probe?.config[place.direction]?.metrics?.find((metric) => metric.name === place.name)?.key_label;
   return typeof label === "string" ? label : undefined;
@@ -100,6 +109,12 @@ export function placesOf(document: Document | undefined): Place[] {
 
 export const metricAt = (document: Document, place: Place): Metric | undefined => document[place.direction][place.name];
 
+/** The number of newest windows that tell whether a metric has entries: a short pause changes no choice. */
+export const RECENT = 20;
+
+/** The first metric that has entries in the newest windows. */
+export const firstFull = (documents: Document[]): Place | undefined => placesOf(documents.at(-1)).find((place) => documents.slice(-RECENT).some((document) => metricAt(document, place)?.entries.length));
+
 /** The name that tells the unit of a column: `bytes` of a struct, or the metric's own name. */
 export const unitName = (column: Column, metric: string) => (column.title === "value" || column.title.startsWith("cpu ") ? metric : column.title);
 
@@ -110,4 +125,20 @@ export function isSlots(metric: Metric): boolean {
     metric.entries.length >= 8 &&
     metric.entries.every((entry, index) => entry.key === index && isNumber(entry.value))
   );
+}
+
+/** The interface that a key names. A field of the key's own may have the name already. */
+export function interfaceIn({ key }: Pick<Entry, "key">): string | null {
+  if (key === null || key === undefined || typeof key !== "object" || Array.isArray(key)) return null;
+  const name = key._interface ?? key.interface;
+  return typeof name === "string" ? name : null;
+}
+
+/** True if the rows of a document name their interfaces. */
+export const namesInterfaces = (document: Document) => placesOf(document).some((place) => metricAt(document, place)!.entries.some((entry) => interfaceIn(entry) !== null));
+
+/** A document without the rows of other interfaces. Rows that name none stay. */
+export function atInterface(document: Document, name: string): Document {
+  const own = (metrics: Record<string, Metric>) => Object.fromEntries(Object.entries(metrics).map(([id, metric]) => [id, { ...metric, entries: metric.entries.filter((entry) => (interfaceIn(entry) ?? name) === name) }]));
+  return { ...document, ingress: own(document.ingress), egress: own(document.egress) };
 }

@@ -1,7 +1,7 @@
 // Windows as lines of a chart: one point for each window, one line for each of the largest keys.
-import { address } from "./format.ts";
+import { plural } from "./format.ts";
+import { keyLabel } from "./keys.ts";
 import type { Document, Joining } from "../api/types.ts";
-import { hasNames, numberText } from "./names.ts";
 import type { Range } from "./range.ts";
 import { isNumber, metricAt, type Place, rowsOf } from "./rows.ts";
 
@@ -45,7 +45,7 @@ export interface Line {
 
 const isCount = ({ rule = "sum" }: Pick<Choice, "rule">) => rule === "sum";
 
-/** Puts a number to those of its group. */
+/** Puts a number into its group, by the rule. */
 function join(groups: Map<string, number>, label: string, value: number, { rule = "sum" }: Pick<Choice, "rule">) {
   const before = groups.get(label);
   groups.set(label, before === undefined ? value : rule === "sum" ? before + value : rule === "min" ? Math.min(before, value) : Math.max(before, value));
@@ -59,8 +59,7 @@ export function groupsOf(document: Document, choice: Pick<Choice, "place" | "fie
   for (const row of rowsOf(metric)) {
     const value = row[choice.field];
     if (!isNumber(value)) continue;
-    const label = choice.by.map((id) => (choice.names && hasNames(id) ? numberText(id, row[id]) : address(String(row[id] ?? "")))).join(" ");
-    join(groups, label, Number(value), choice);
+    join(groups, keyLabel(row, choice.by, choice.names), Number(value), choice);
   }
   return groups;
 }
@@ -101,14 +100,14 @@ export function seriesOf(documents: Document[], choice: Choice, range: Range | n
 const scaled = (value: number, point: Point, choice: Choice) =>
   choice.perSecond && isCount(choice) && point.seconds > 0 ? value / point.seconds : value;
 
-/** The lines of a chart: the groups that are largest over all points, and, of counts, one line for the sum of the others. */
+/** The lines of a chart: the largest groups over all points. Counts also have one line for the sum of the others. */
 export function linesOf(points: Point[], choice: Choice): Line[] {
   const totals = new Map<string, number>();
   for (const point of choice.standing ? points.slice(-1) : points) {
     for (const [label, value] of point.groups) join(totals, label, value, choice);
   }
   const order = choice.only ? [[choice.only, totals.get(choice.only) ?? 0] as const] : [...totals].sort((a, b) => b[1] - a[1]);
-  // Groups that have counted nothing, as most slots of a histogram, take no room from others.
+  // Groups of zeros, such as most slots of a histogram, take no room from others.
   const shown = order.slice(0, choice.top).filter(([, total], place) => place === 0 || total !== 0 || !isCount(choice));
   const lines: Line[] = shown.map(([label, total]) => ({
     label: label || "all",
@@ -127,7 +126,7 @@ export function linesOf(points: Point[], choice: Choice): Line[] {
       return scaled(sum, point, choice);
     });
     lines.push({
-      label: `${order.length - shown.length} others`,
+      label: plural(order.length - shown.length, "other"),
       total: rest,
       values: others,
       isOthers: true,

@@ -1,8 +1,8 @@
-// The maps of a source, as far as its text shows them. This only helps to complete metrics; the daemon's analysis decides.
+// The maps that a source's text shows. They only help to complete metrics; the daemon's analysis decides.
 
 export interface SourceMap {
   name: string;
-  /** The type as BPF_MAP_TYPE_ calls it, in lower case. */
+  /** The type, as in BPF_MAP_TYPE_, in lower case. */
   type: string;
   /** The C type of events. */
   event?: string;

@@ -1,8 +1,8 @@
 // The summary of a probe's newest window: the largest keys of its main metric, or the distribution of a histogram.
-import type { Document, Metric, Probe } from "../api/types.ts";
+import type { Document, Probe } from "../api/types.ts";
 import { unitOf } from "./format.ts";
 import { histogramOf, type Scale } from "./histogram.ts";
-import { type Column, columnsOf, isSlots, keyLabelOf, mainColumn, metricAt, type Place, placesOf, rowsOf, ruleOf, unitName } from "./rows.ts";
+import { type Column, columnsOf, isSlots, isSpare, keyLabelOf, mainColumn, metricAt, type Place, placesOf, rowsOf, ruleOf, unitName } from "./rows.ts";
 import { linesOf, pointsOf } from "./series.ts";
 
 export interface Top {
@@ -25,16 +25,18 @@ export function isCumulative(probe: Probe, place: Place): boolean {
   return metric ? !metric.init : false;
 }
 
-/** Tables with keys come first, then single numbers, then slots. */
-function rank(metric: Metric): number {
-  if (metric.entries.length === 0) return 3;
+/** Tables with keys come first, then single numbers, then slots; the sums that belong to slots come last, because they are dull. */
+function rank(document: Document, place: Place): number {
+  const metric = metricAt(document, place)!;
+  const base = metricAt(document, { ...place, name: place.name.replace(/_sum$/, "") });
+  if (metric.entries.length === 0 || (base && base !== metric)) return 3;
   if (metric.histogram || isSlots(metric)) return 2;
   return /array$/.test(metric.type) || metric.entries[0]!.key === undefined ? 1 : 0;
 }
 
 /** The metric of a document that people look at first. */
 export function mainPlace(document: Document): Place | undefined {
-  const places = placesOf(document).map((place) => ({ place, rank: rank(metricAt(document, place)!) }));
+  const places = placesOf(document).map((place) => ({ place, rank: rank(document, place) }));
   return places.sort((a, b) => a.rank - b.rank)[0]?.place;
 }
 
@@ -47,9 +49,11 @@ export function topOf(probe: Probe, windows: Document[], most: number, place = m
   const columns = columnsOf(rows, metric.agg, keyLabelOf(probe, place));
   const field = mainColumn(columns, rows);
   if (!field) return null;
-  const keys = columns.filter((column) => column.isKey);
+  const keys = columns.filter((column) => column.isKey && !isSpare(column, rows));
   const scale = histogramOf(probe, place, metric);
-  const choice = { place, field: field.id, by: keys.map((key) => key.id), top: most, cumulative: isCumulative(probe, place), perSecond: true };
+  // The window before the newest one may have any earlier number.
+  const stride = windows.length > 1 ? newest.window!.seq - windows[windows.length - 2]!.window!.seq : 1;
+  const choice = { place, field: field.id, stride, by: keys.map((key) => key.id), top: most, cumulative: isCumulative(probe, place), perSecond: true };
   const rates = (id: string, top: number) => {
     const own = { ...choice, field: id, top, rule: ruleOf(probe, place, id) };
     return linesOf(pointsOf(windows, own).slice(-1), own).map(({ label, values }) => ({ label, value: values[0] ?? 0 }));
@@ -60,7 +64,7 @@ export function topOf(probe: Probe, windows: Document[], most: number, place = m
   const bytes = new Map(sizes ? rates(sizes.id, Infinity).map((line) => [line.label, line.value]) : []);
   // The name of a histogram tells the unit of its slots. Its counts have no unit.
   const unit = scale ? "" : unitName(field, place.name);
-  // An array with a single slot needs no name for it.
+  // The only slot of an array needs no name.
   const isOne = keys.length === 1 && rows.length === 1 && rows[0]!.key === 0;
   return { place, field, unit, scale, perSecond: ruleOf(probe, place, field.id) === "sum", keys: isOne ? [] : keys.map((key) => key.title), lines: lines.map((line) => ({ ...line, label: isOne ? "all" : line.label, bytes: bytes.get(line.label) })) };
 }

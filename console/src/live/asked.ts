@@ -6,17 +6,17 @@ import { ask, asProblem } from "../api/client.ts";
 import type { Loading } from "../parts/basics.tsx";
 import { connection, onWindow, probes } from "./changes.ts";
 
-/** The time after a window in which rules judge it, in milliseconds. Windows of many probes in it make one request. */
+/** The wait after a window until rules have judged it, in milliseconds. Other windows in this time join the request. */
 const SOON = 300;
-/** What nothing announces, such as another user's change, is seen after this time. */
+/** The wait for changes that nothing announces, such as another user's. */
 const REST = 5000;
 
-/** All that is told of and that the answers may go by, but windows. */
+/** The announced state that answers may depend on, without windows. */
 const told = () => `${connection.value} ${[...probes.value.values()].map((probe) => `${probe.name} ${probe.revision} ${probe.state}`).join(" ")}`;
 
 /**
- * What `path` answers, as long as the view is open. It is asked again after each window of a probe that `goesBy` names,
- * after each change of a probe, and after a while. A lost connection leaves what was there.
+ * The answer of `path` as long as the view is open. Requests it again after each window of a probe that `goesBy` names,
+ * after each change of a probe, and after a while. A lost connection keeps the last answer.
  */
 export function useLive<T>(path: string, goesBy: (value: T) => string[]): [Loading<T>, () => void] {
   const [loading, set] = useState<Loading<T>>({ state: "loading" });
@@ -46,7 +46,7 @@ export function useLive<T>(path: string, goesBy: (value: T) => string[]): [Loadi
       } catch (error) {
         answer = { state: "failed", problem: asProblem(error) };
       }
-      // A later request has been answered first, so this answer is old.
+      // An answer is old if a later request was answered first.
       const isLost = answer.state === "failed" && answer.problem.status === 0;
       if (!control.signal.aborted && number > seen && !isLost) {
         seen = number;

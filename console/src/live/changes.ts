@@ -82,7 +82,7 @@ function take(event: string, data: any) {
       const { probe: name, window, windows } = data as { probe: string; window: WindowEntry; windows?: WindowsStatus };
       const probe = probes.value.get(name);
       batch(() => {
-        // The last window of a probe that was removed comes without numbers of its windows.
+        // The last window of a removed probe comes without `windows`.
         if (probe && windows) put({ ...probe, windows });
         for (const listener of listeners) listener(name, window);
       });
@@ -91,7 +91,7 @@ function take(event: string, data: any) {
     case "traffic":
       takeTraffic(Date.parse(data.time), data.interfaces);
       break;
-    // This client was too slow and has missed changes: begin anew.
+    // This client was too slow and has missed changes: start again.
     case "missed":
       throw new Error("changes are missing");
   }
@@ -139,7 +139,7 @@ const sleep = (ms: number) => new Promise<void>((resolve) => {
 export const offered = signal<string | null>(null);
 
 /**
- * Takes the token from a link (`/#token=...`) and removes it from the address. Browsers do not send the part behind `#`.
+ * Takes the token from a link (`/#token=...`) and removes it from the address. Browsers do not send text behind `#`.
  * If another credential is in use, the token is only offered.
  */
 function takeToken() {

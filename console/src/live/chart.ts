@@ -12,7 +12,7 @@ const LARGE = 32 << 10;
 /** The shortest time between two requests for a chart, in milliseconds. */
 const PACE = 2_000;
 
-/** The same for a chart from a server, which has a point for minutes. */
+/** The same for a chart from a server, whose points span minutes. */
 const PAST_PACE = 60_000;
 
 /** True if the daemon makes the chart of the probe's windows. */
@@ -27,7 +27,7 @@ export interface Wanted {
   /** The only key that is wanted, as JSON; without one, the largest keys. */
   key?: string;
   range: Range | null;
-  /** True if the numbers are those that a server has stored, and not those of windows. */
+  /** True if the numbers come from a server, not from windows. */
   past: boolean;
 }
 
@@ -58,7 +58,7 @@ export function useChart(probe: Probe, wanted: Wanted | null): { series: Series 
         const series = await ask<Series>(path(probe.name, wanted), { signal: control.signal });
         setState({ id, series, problem: null });
       } catch (error) {
-        // Before the first window of a range there is nothing to draw. A server says what it misses.
+        // A range without a window has nothing to draw. A server's 404 says what it misses.
         const problem = asProblem(error);
         const isNothing = problem.status === 404 && !wanted.past;
         if (!control.signal.aborted) setState((now) => ({ id, series: now.id === id && problem.status !== 404 ? now.series : null, problem: isNothing ? null : problem }));

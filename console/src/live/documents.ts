@@ -1,5 +1,5 @@
-// The windows of one probe: the windows of a range of time, or the newest ones and each window that is closed while the view
-// is open.
+// The windows of one probe: those of a range of time, or the newest ones and each window that closes while the view is
+// open.
 import { signal } from "@preact/signals";
 import { ask, asProblem, type Problem, probePath } from "../api/client.ts";
 import type { Document, WindowEntry } from "../api/types.ts";
@@ -58,8 +58,8 @@ class Loader {
   private busy = 0;
   private stop: () => void;
 
-  /** `had` has windows that were fetched before, for another range. With `few`, only the newest window is fetched, with few of
-   * its entries. */
+  /** `had` has windows that were fetched for another range. With `few`, the loader fetches only the newest window,
+   * with few of its entries. */
   constructor(private name: string, private range: Range | null, had: Document[], private few: boolean) {
     const fits = (document: Document) => !range || (Date.parse(document.window!.end) > range.from && Date.parse(document.window!.start) < range.to);
     this.had = new Map(had.map((document) => [document.window!.seq, document]));

@@ -1,4 +1,4 @@
-// Names of addresses, as the daemon finds them, for views that want them. Pending names come a moment later.
+// The daemon's names of addresses, for views that show names. Pending names arrive a moment later.
 import { signal } from "@preact/signals";
 import { ask } from "../api/client.ts";
 

@@ -2,11 +2,12 @@
 // large windows.
 import { signal } from "@preact/signals";
 import { ask, probePath } from "../api/client.ts";
-import type { Document, Probe } from "../api/types.ts";
+import type { Document, Probe, WindowEntry } from "../api/types.ts";
+import { newestTwo } from "../data/newest.ts";
 import { onWindow, probes } from "./changes.ts";
 
 export interface Standing {
-  /** The newest windows, oldest first: two, of which the later one is shown. */
+  /** The newest retained window, after the one before it if that is retained. The page shows the later one. */
   windows: Document[];
   /** The size of a window that was too large to be fetched, in bytes. */
   large?: number;
@@ -36,20 +37,17 @@ export function followNewest(): () => void {
 
   const fetch = async (name: string) => {
     const probe = probes.peek().get(name);
-    const { newest, oldest } = probe?.windows ?? {};
-    if (!probe || newest == null || oldest == null) return;
+    if (!probe || probe.windows.newest === null) return;
     const known = standings.peek().get(name)?.windows ?? [];
     if (usual(probe) > LARGEST) {
       put(name, { windows: [], large: usual(probe) });
       return;
     }
-    const wanted = [newest - 1, newest].filter((seq) => seq >= oldest);
-    const found: Document[] = [];
-    for (const seq of wanted) {
-      const had = known.find((one) => one.window?.seq === seq && one.instance === probe.instance);
-      found.push(had ?? (await ask<Document>(`${probePath(name)}/windows/${seq}`, { signal: control.signal })));
-    }
-    put(name, { windows: found });
+    const list = () => ask<{ windows: WindowEntry[] }>(`${probePath(name)}/windows`, { signal: control.signal });
+    const had = (seq: number) => known.find((one) => one.window?.seq === seq && one.instance === probe.instance);
+    const found = await newestTwo(probe.windows, async () => (await list()).windows, async (seq) =>
+      had(seq) ?? ask<Document>(`${probePath(name)}/windows/${seq}`, { signal: control.signal }));
+    if (found.length > 0) put(name, { windows: found });
   };
   const work = async () => {
     busy += 1;

@@ -6,7 +6,7 @@ import { useLive } from "./asked.ts";
 
 export const judged = signal<RuleStatus[]>([]);
 
-/** Keeps [`judged`] up to date as long as it is on the page: for users who may see rules. */
+/** Keeps [`judged`] up to date while it is on the page, for users who may see rules. */
 export function FollowRules() {
   const [loading] = useLive<{ rules: RuleStatus[] }>("/v1/rules", ({ rules }) => rules.map((one) => one.rule.watch));
   useEffect(() => {

@@ -52,10 +52,13 @@ export const placeOf = (netns: unknown, ifindex: number) => `${netns ?? ""} ${if
 const all = signal<ReadonlyMap<string, Interface>>(new Map());
 let before: { time: number; counted: Map<string, Counted> } | null = null;
 
-/** All interfaces that the daemon reports, those with the most bytes since their creation first. This order rarely changes. */
+/** All reported interfaces, those with the most bytes since their creation first. This order rarely changes. */
 export const carriers = computed(() => [...all.value.values()].sort((a, b) => b.bytes - a.bytes));
 
 export const newest = (one: Interface): Moment | undefined => one.past[one.past.length - 1];
+
+/** The newest time by the clock of the daemon, in milliseconds: the browser's clock may differ. */
+export const daemonTime = signal(0);
 
 /** After a new connection the counters may come from another daemon, so no rate spans two connections. */
 export const beginTraffic = () => (before = null);
@@ -76,6 +79,7 @@ export function takeTraffic(time: number, told: Counted[]) {
     next.set(id, { id, netns, name, ifindex, bytes: now.received.bytes + now.sent.bytes, past: [...past, ...more].slice(-KEPT) });
   }
   all.value = next;
+  daemonTime.value = time;
   before = { time, counted };
 }
 

@@ -8,8 +8,8 @@ export function Badge({ kind, children, title }: { kind: "good" | "bad" | "warn"
   return <span class={`badge ${kind}`} title={title}>{children}</span>;
 }
 
-/** A table that scrolls sideways within the page if the screen is narrow. If it is `stacked`, its rows stand below each other
- * there, and its cells have `data-label`. */
+/** A table that scrolls sideways within the page on a narrow screen. If it is `stacked`, its cells are below each other
+ * there, with `data-label` as titles. */
 export function Wide({ label, stacked = false, children }: { label: string; stacked?: boolean; children: ComponentChildren }) {
   return <div class="table-scroll" tabIndex={0} role="region" aria-label={label}><table class={stacked ? "stacked" : undefined}>{children}</table></div>;
 }
@@ -116,12 +116,12 @@ export function Select<T extends string>({ label, value, options, onChange }: {
   );
 }
 
-/** Asks for the reason of a change. The daemon keeps it with the revision. */
-export function Reason({ value, onChange }: { value: string; onChange: (value: string) => void }) {
+/** Asks for the reason of a change. The daemon keeps it with the revision and in the list of changes. */
+export function Reason({ value, onChange, keeper = "the list of revisions" }: { value: string; onChange: (value: string) => void; keeper?: string }) {
   return (
     <label class="field grow reason-field">
       <span>Reason for the change</span>
-      <input value={value} maxLength={1000} placeholder="the list of revisions shows it" onInput={(event) => onChange(event.currentTarget.value)} />
+      <input value={value} maxLength={1000} placeholder={`${keeper} shows it`} onInput={(event) => onChange(event.currentTarget.value)} />
     </label>
   );
 }

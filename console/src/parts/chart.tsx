@@ -1,4 +1,4 @@
-// Lines over time. A legend has the same numbers, for screen readers, too.
+// Lines over time. For screen readers, a legend has the same numbers.
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { Line } from "../data/series.ts";
@@ -21,13 +21,13 @@ export interface ChartProps {
   binary?: boolean;
   /** The range of time that is drawn, in seconds; without one, that of the points. */
   range?: { from: number; to: number } | null;
-  /** The end of the scale, if it is not that of these lines: charts side by side have one. */
+  /** The end of the scale, if charts side by side share one. */
   most?: number;
   /** Moments that are marked, in seconds. */
   marks?: number[];
   /** In pixels. */
   height?: number;
-  /** What the legend's numbers are while the pointer is elsewhere. */
+  /** The legend's title while the pointer is elsewhere. */
   newest?: string;
   /** Called with the number of a line that was chosen in the legend. */
   onPick?: (line: number) => void;
@@ -85,7 +85,7 @@ export function Chart({ label, times, lines, format, hasOthers, binary = false, 
       {
         width: element.clientWidth,
         height,
-        // The last time on the axis has room for its second half.
+        // The label of the last time needs room at the right.
         padding: [8, 28, 0, 0],
         legend: { show: false },
         // A zoom is a range of time in the address, so new windows do not end it.

@@ -42,7 +42,7 @@ const colours = HighlightStyle.define([
   { tag: [tags.meta, tags.processingInstruction], color: property("code-meta") },
 ]);
 
-/** Words that completion offers beside those of the source. */
+/** Completions in addition to the words of the source. */
 const HELPERS = [
   "bpf_map_lookup_elem", "bpf_map_update_elem", "bpf_map_delete_elem", "bpf_ktime_get_ns", "bpf_ringbuf_output",
   "bpf_ringbuf_reserve", "bpf_ringbuf_submit", "bpf_get_prandom_u32", "bpf_get_smp_processor_id", "bpf_htons", "bpf_ntohs",

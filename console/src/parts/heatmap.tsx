@@ -1,4 +1,4 @@
-// Buckets over time: each window, or point of a chart, is a column, and the darker a cell is, the more it holds.
+// Buckets over time. Each column is a window or a point of a chart. A darker cell has a larger count.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { clock, count, moment } from "../data/format.ts";
 import { colour, shown } from "./theme.ts";
@@ -17,7 +17,7 @@ export interface HeatmapProps {
   last: number;
   slotLabel: (slot: number) => string;
   slotRange: (slot: number) => string;
-  /** What each column is. */
+  /** The name of a column. */
   each: string;
 }
 

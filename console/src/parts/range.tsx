@@ -1,4 +1,4 @@
-// The choice of a range of time. It stands in the address.
+// The choice of a range of time, kept in the address.
 import { clock, moment } from "../data/format.ts";
 import { LAST, lengthOf, PAST, localText, type Range, rangeOf, rangeParameters } from "../data/range.ts";
 import { Select } from "./basics.tsx";
@@ -36,7 +36,7 @@ function Ends({ range, span, isBounded }: { range: Range; span: Span; isBounded:
   );
 }
 
-/** `history` names the server that has what is older than the retained windows; empty if there is none. */
+/** `history` names the server with data older than the retained windows; empty if there is none. */
 export function RangePicker({ span, history }: { span: Span | null; history: string }) {
   const { query } = route.value;
   const last = query.get("last");

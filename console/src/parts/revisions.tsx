@@ -39,15 +39,15 @@ function Differences({ before, after, found }: { before: Past; after: Past; foun
 interface Props<T extends Past> {
   /** The path of the probe or the rule in the API. */
   path: string;
-  /** The number of the revision that the console knows of: another one asks for the list again. */
+  /** The newest revision that the console knows. A new one requests the list again. */
   revision: number;
-  /** What the present revision is called, and what is said where there is only one. */
+  /** The name of the present revision, and the text if it is the only one. */
   present: string;
   single: string;
-  /** What a way back means. */
+  /** The effect of a rollback. */
   meaning: string;
   compare: (before: T, after: T) => Difference[];
-  /** What else can be done with a revision. */
+  /** Further actions for a revision. */
   more?: (revision: T) => ComponentChildren;
   onBack: (now: any) => void;
 }

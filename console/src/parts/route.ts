@@ -43,7 +43,7 @@ export function choose(changes: Record<string, string | null>, replace = false) 
   hash.value = location.hash;
 }
 
-/** The value of a parameter. A value that is not in the address is `fallback`, and `fallback` is not written into the address. */
+/** The value of a parameter; `fallback` if the address has none. The address leaves `fallback` out. */
 export function parameter(name: string, fallback = ""): [string, (value: string, replace?: boolean) => void] {
   const value = route.value.query.get(name) ?? fallback;
   return [value, (value, replace) => choose({ [name]: value === fallback ? null : value }, replace)];

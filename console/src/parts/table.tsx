@@ -4,8 +4,8 @@ import type { Metric } from "../api/types.ts";
 import { address, exact, inUnit, plural, text } from "../data/format.ts";
 import { hasNames, numberText } from "../data/names.ts";
 import { compare, filterOf } from "../data/filter.ts";
-import { type Column, columnsOf, isNumber, mainColumn, type Row, rowsOf, unitName } from "../data/rows.ts";
-import { type Scale, slotRange } from "../data/histogram.ts";
+import { type Column, columnsOf, isNumber, mainColumn, readable, type Row, rowsOf, unitName } from "../data/rows.ts";
+import { type Scale, slotRange, trimmed } from "../data/histogram.ts";
 import { isAddress, named, nameless } from "../live/names.ts";
 import { Check, Empty, Select } from "./basics.tsx";
 import { link, parameter, toggle } from "./route.ts";
@@ -45,22 +45,24 @@ interface TableProps {
   scale?: Scale | null;
   /** The title of a key without parts. */
   keyLabel?: string;
-  /** True if addresses lead to all that the newest windows say of them. */
+  /** True if addresses link to the search for them. */
   hasLinks?: boolean;
 }
 
 export function MetricTable({ name, metric, seconds, isCount = () => true, scale = metric.histogram ? "log2" : null, keyLabel, hasLinks = false }: TableProps) {
-  const rows = useMemo(() => rowsOf(metric), [metric]);
-  const columns = useMemo(() => columnsOf(rows, metric.agg, keyLabel), [rows, keyLabel]);
+  const rows = useMemo(() => rowsOf(scale ? trimmed(metric) : metric), [metric, scale]);
   const [filter, setFilter] = parameter("filter");
   const [sort, setSort] = parameter("sort");
   const [rendering, setRendering] = parameter("numbers", "units") as [Rendering, (value: Rendering) => void];
+  const isRaw = rendering === "exact" || rendering === "hex";
+  const all = useMemo(() => columnsOf(rows, metric.agg, keyLabel), [rows, keyLabel]);
+  const columns = isRaw ? all : readable(all, rows);
   const [names, setNames] = toggle("names", false);
   const [hosts, setHosts] = toggle("addresses", false);
   const [limit, setLimit] = useState(PAGE);
   const first = useMemo(() => mainColumn(columns, rows), [columns]);
   const slots = /array$/.test(metric.type);
-  // The address has the order as the name of the column, with a minus before it if the largest comes first.
+  // The address has the name of the sorted column, with a minus before it if the largest comes first.
   const chosen = sort && columns.find((column) => column.id === sort.replace(/^-/, "")) ? { id: sort.replace(/^-/, ""), down: sort.startsWith("-") } : null;
   const order = chosen ?? (first && !slots ? { id: first.id, down: true } : null);
   const found = useMemo(() => rows.filter(filterOf(filter, columns)), [rows, filter]);
@@ -71,8 +73,8 @@ export function MetricTable({ name, metric, seconds, isCount = () => true, scale
   }, [found, order?.id, order?.down]);
   const shown = (row: Row, column: Column) => cell(row, column, name, rendering === "rate" && !isCount(column) ? "units" : rendering, seconds ?? 1, scale, names, hosts);
   const finds = (row: Row, { id, isKey }: Column) => hasLinks && isKey && typeof row[id] === "string" && isAddress(address(row[id]));
-  // An array with a single slot has no keys to compare: its numbers stand below each other, with their names.
-  const isOne = slots && rows.length === 1 && rows[0]!.key === 0 && columns.length > 3;
+  // An array with a single slot has no keys to compare; its numbers are below each other, with their names.
+  const isOne = slots && rows.length === 1 && (rows[0]!.key ?? rows[0]!["key.key"]) === 0 && columns.length > 3;
   const renderings: [Rendering, string][] = [["units", "units"], ["exact", "exact"], ["hex", "hex"]];
   if (seconds) renderings.push(["rate", "per second"]);
   const click = (column: Column) => setSort(`${(order?.id === column.id ? !order.down : column.isNumber) ? "-" : ""}${column.id}`);
@@ -103,7 +105,7 @@ export function MetricTable({ name, metric, seconds, isCount = () => true, scale
           <table class="upright">
             <caption class="hidden">{name}: {metric.help}</caption>
             <tbody>
-              {sorted.flatMap((row) => columns.filter((column) => !column.isKey).map((column) => <tr><th scope="row">{column.title}</th><td class={column.isNumber ? "number" : ""}>{shown(row, column)}</td></tr>))}
+              {sorted.flatMap((row) => columns.filter((column) => column.id !== "key").map((column) => <tr><th scope="row">{column.title}</th><td class={column.isNumber ? "number" : ""}>{shown(row, column)}</td></tr>))}
             </tbody>
           </table>
         </div>

@@ -1,4 +1,4 @@
-// Dark, light, or as the system has it.
+// Dark, light, or the system's choice.
 import { computed, signal } from "@preact/signals";
 
 export type Theme = "system" | "light" | "dark";

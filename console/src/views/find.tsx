@@ -1,12 +1,13 @@
-// All that the newest windows say of an address, a port or another key.
+// Rows of the newest windows with an address, a port or another key.
 import { useEffect, useMemo } from "preact/hooks";
 import type { Probe } from "../api/types.ts";
 import { bytes, inUnit, plural, text as shownText } from "../data/format.ts";
-import { findIn, type Found, keyText, labelOfRow } from "../data/find.ts";
+import { findIn, type Found, labelOfRow } from "../data/find.ts";
 import { type Column, isNumber, placeId, placeTitle, type Row, unitName } from "../data/rows.ts";
 import { may, probes } from "../live/changes.ts";
 import { isAddress, named } from "../live/names.ts";
 import { followNewest, type Standing, standings } from "../live/newest.ts";
+import { Age } from "./overview/tops.tsx";
 import { Empty, Section, Wide } from "../parts/basics.tsx";
 import { link, linkWith } from "../parts/route.ts";
 
@@ -29,7 +30,7 @@ function Metrics({ probe, found, text }: { probe: Probe; found: Found; text: str
         <tbody>
           {rows.map((row) => (
             <tr>
-              <th scope="row" class="key"><a title="Over time" href={address("chart", [["only", labelOfRow(row, keys)]])}>{keys.map((key) => keyText(row, key)).join(" ")}</a></th>
+              <th scope="row" class="key"><a title="Over time" href={address("chart", [["only", labelOfRow(row, keys)]])}>{labelOfRow(row, keys, true)}</a></th>
               {numbers.map((column) => <td class="number" data-label={title(column)}>{number(row, column, found)}</td>)}
             </tr>
           ))}
@@ -44,7 +45,7 @@ function InProbe({ probe, standing, text }: { probe: Probe; standing: Standing; 
   const table = linkWith(["probe", probe.name, "table"], [["filter", text]]);
   if (standing.large) return <article class="found"><h2><a href={link("probe", probe.name)}>{probe.name}</a></h2><p class="muted">Its windows have {bytes(standing.large)} each: <a href={table}>look in its table</a>.</p></article>;
   if (found.length === 0) return null;
-  return <article class="found"><h2><a href={link("probe", probe.name)}>{probe.name}</a></h2>{found.map((one) => <Metrics key={placeId(one.place)} probe={probe} found={one} text={text} />)}</article>;
+  return <article class="found"><h2><a href={link("probe", probe.name)}>{probe.name}</a></h2><Age probe={probe} standing={standing} />{found.map((one) => <Metrics key={placeId(one.place)} probe={probe} found={one} text={text} />)}</article>;
 }
 
 export function Find({ text }: { text: string }) {

@@ -1,4 +1,4 @@
-// The changes of all probes, also of those that are no longer there.
+// The changes of all probes, including removed ones.
 import type { HistoryEntry } from "../api/types.ts";
 import { exact } from "../data/format.ts";
 import { useLive } from "../live/asked.ts";

@@ -1,4 +1,4 @@
-//! The rules of this daemon: which credentials it knows, and which requests it takes.
+//! The rules of this daemon: the known credentials, and the permitted requests.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ use crate::tokens::Tokens;
 /// The header that limits the role of a request.
 const ROLE: &str = "twinprobe-role";
 
-/// The rules of a running daemon. Each request uses the files as they were last read. [`Self::reload`] replaces the
-/// content of a file as a whole.
+/// The rules of a running daemon. Each request uses the files in the state of their last reading.
+/// [`Self::reload`] replaces the content of a file as a whole.
 #[derive(Debug)]
 pub struct Access {
     tokens: Option<PathBuf>,
@@ -112,8 +112,8 @@ impl Access {
         }
     }
 
-    /// Returns the sender of a request, with at most the role that the request asks for in `Twinprobe-Role`: a program that acts for
-    /// others gives them no more than they may have.
+    /// Returns the sender of a request, with at most the role in `Twinprobe-Role`: a program that acts for
+    /// others thereby limits itself to their rights.
     pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let most = headers.get_all(ROLE).iter().map(|value| {
             let role = value.to_str().ok().and_then(Role::from_name);
@@ -125,7 +125,7 @@ impl Access {
     }
 
     /// Returns the sender of a request: the owner of the token if there is one, else of the certificate, else the user
-    /// at the other end of the socket. A token that is not valid is refused even where none is needed.
+    /// at the other end of the socket. An invalid token is refused even where no token is needed.
     fn owner(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let mut given = headers.get_all(AUTHORIZATION).iter();
         if let Some(first) = given.next() {

@@ -1,8 +1,8 @@
 //! The roles of clients that have a certificate: one per line, `SAN ROLE`.
 //!
 //! A certificate gives the kind of each of its names, and an authority may let clients choose names of one kind
-//! only. Therefore a line is about names of one kind: that of its prefix (`dns:`, `email:`, `uri:`, `ip:`), or the kind that
-//! the name looks like.
+//! only. Therefore a line is about names of one kind: the kind of its prefix (`dns:`, `email:`, `uri:`,
+//! `ip:`), or the kind of the name's form.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::names;
 use crate::principal::{Principal, Who};
 use crate::role::Role;
 
-/// Roles by subject alternative name, as [`names::canonical`] writes it.
+/// Roles by subject alternative name, in the form of [`names::canonical`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientRoles(BTreeMap<String, Role>);
 

@@ -21,7 +21,8 @@ impl Hosts {
 
     /// Refuses a request to the address `local` that names another host, or that comes from another server's page.
     pub fn check(&self, local: SocketAddr, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
-        // Several `Host` lines are refused, since nothing defines which one counts: a proxy may have looked at another one.
+        // Several `Host` lines are refused, because a proxy may have looked at another one: no rule defines
+        // which one counts.
         if headers.get_all(HOST).iter().count() > 1 {
             return Err(Refusal::Host);
         }
@@ -54,8 +55,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Tells whether a client at the address `local` may call the daemon by this name. The port is not compared: a
-    /// tunnel has another one.
+    /// Tells whether a client at the address `local` may call the daemon by this name. The port is not
+    /// compared, because a tunnel has another one.
     fn is_ours(&self, authority: &Authority, local: SocketAddr) -> bool {
         let local = local.ip().to_canonical();
         // A user before the host, or a port that is not a number, makes another name.

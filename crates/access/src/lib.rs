@@ -23,7 +23,7 @@ pub use self::audit::log::AuditLog;
 pub use self::audit::record::{Record, RecordNotes};
 pub use self::lines::check_name;
 pub use self::options::AccessOptions;
-pub use self::peer::{Peer, PeerOrigin, login_of};
+pub use self::peer::{KnownProcess, Peer, PeerOrigin};
 pub use self::principal::{Principal, Who};
 pub use self::refusal::Refusal;
 pub use self::role::Role;

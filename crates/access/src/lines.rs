@@ -25,7 +25,8 @@ pub enum LinesError {
     Content { path: PathBuf, mistakes: Vec<Mistake> },
 }
 
-/// A line that can't be understood. The text of the line is not shown: it may be a secret in the wrong place.
+/// A line that can't be understood. The text of the line stays hidden: the text may be a secret in the wrong
+/// place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// The number of the line, from 1.

@@ -1,4 +1,4 @@
-//! The names of certificates, as lines of `--client-roles` and records have them.
+//! The names of certificates, in the form of `--client-roles` and records.
 
 use std::net::IpAddr;
 
@@ -37,15 +37,15 @@ impl NameKind {
     }
 }
 
-/// Splits a name at the prefix that selects its kind; `None` if it has none.
+/// Splits a name at the prefix for its kind; `None` without a prefix.
 fn prefixed(name: &str) -> Option<(NameKind, &str)> {
     let (prefix, rest) = name.split_once(':')?;
     let kind = NameKind::ALL.into_iter().find(|kind| kind.prefix().eq_ignore_ascii_case(prefix))?;
     Some((kind, rest))
 }
 
-/// Returns the only way in which a name of a certificate is written: the name itself if its form shows its kind, else with
-/// the prefix of its kind. Names of different kinds are thus never the same.
+/// Returns the only form of a certificate's name: the name itself if its form shows its kind, else with the
+/// prefix of its kind. So names of different kinds are never the same.
 pub fn canonical(kind: NameKind, name: &str) -> String {
     if prefixed(name).is_none() && NameKind::of(name) == kind {
         name.to_owned()

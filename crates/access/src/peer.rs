@@ -14,49 +14,69 @@ pub struct Peer {
     pub names: Arc<[String]>,
 }
 
-/// The way by which a peer reached the daemon.
+/// The way in which a peer reached the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerOrigin {
-    /// `login` is the user that has logged in: `sudo` and `su` do not change it.
-    Unix {
-        uid: u32,
-        gid: u32,
-        pid: Option<i32>,
-        login: Option<String>,
-    },
-    Tcp {
-        client: SocketAddr,
-        local: SocketAddr,
-        encrypted: bool,
-    },
+    Unix { uid: u32, gid: u32, pid: Option<i32>, known: KnownProcess },
+    Tcp { client: SocketAddr, local: SocketAddr, encrypted: bool },
+}
+
+/// Facts about the process at the other end, from the kernel and /etc/passwd; `None` where these have none, as in another container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownProcess {
+    /// The name of its user.
+    pub user: Option<String>,
+    /// The name of its program (`comm`). The process may choose another one.
+    pub program: Option<String>,
+    /// The user that has logged in to its session (`loginuid`): `sudo` and `su` do not change it. `None` for services.
+    pub login: Option<String>,
 }
 
 impl PeerOrigin {
-    /// The origin as the audit log and the history show it.
+    /// The origin in the form of the audit log and the history.
     pub fn shown(&self) -> Value {
         match self {
-            Self::Unix { uid, gid, pid, login: None } => json!({ "uid": uid, "gid": gid, "pid": pid }),
-            Self::Unix { uid, gid, pid, login } => {
-                json!({ "uid": uid, "gid": gid, "pid": pid, "login": login })
+            Self::Unix { uid, gid, pid, known } => {
+                let mut shown = json!({ "uid": uid, "gid": gid, "pid": pid });
+                let KnownProcess { user, program, login } = known;
+                for (name, text) in [("user", user), ("program", program), ("login", login)] {
+                    if let Some(text) = text {
+                        shown[name] = text.as_str().into();
+                    }
+                }
+                shown
             }
             Self::Tcp { client, encrypted, .. } => json!({ "address": client.to_string(), "tls": encrypted }),
         }
     }
 }
 
-/// Returns the user that has logged in to the session of a process (`loginuid`), by name where /etc/passwd has one. `None` for
-/// services, and where the kernel or a container hides it.
-pub fn login_of(pid: i32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?;
-    named(text.trim(), &fs::read_to_string("/etc/passwd").unwrap_or_default())
+impl KnownProcess {
+    /// Reads what is known of a process of this user.
+    pub fn of(uid: u32, pid: Option<i32>) -> Self {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", pid?)).ok();
+        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        Self {
+            user: named(uid, &users).map(str::to_owned),
+            program: read("comm").map(|name| name.trim_end_matches('\n').to_owned()),
+            login: read("loginuid").and_then(|login| login_of(login.trim(), &users)),
+        }
+    }
 }
 
-fn named(uid: &str, users: &str) -> Option<String> {
+/// Returns the user that has logged in, by name if there is one.
+fn login_of(uid: &str, users: &str) -> Option<String> {
     let number: u32 = uid.parse().ok().filter(|number| *number != u32::MAX)?;
-    let fields = |line: &'_ str| line.splitn(4, ':').map(str::to_owned).collect::<Vec<_>>();
-    let user =
-        users.lines().map(fields).find(|fields| fields.get(2).is_some_and(|id| *id == number.to_string()));
-    Some(user.map_or_else(|| number.to_string(), |fields| fields[0].clone()))
+    Some(named(number, users).map_or_else(|| number.to_string(), str::to_owned))
+}
+
+/// Returns the name of a user in the lines of /etc/passwd.
+fn named(uid: u32, users: &str) -> Option<&str> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
 }
 
 #[cfg(test)]
@@ -66,19 +86,21 @@ mod tests {
     #[test]
     fn a_login_has_its_name_or_its_number() {
         let users = "root:x:0:0:root:/root:/bin/bash\n\nalice:x:1000:1000::/home/alice:/bin/sh\nodd\n";
-        assert_eq!(named("1000", users).as_deref(), Some("alice"));
-        assert_eq!(named("0", users).as_deref(), Some("root"));
-        assert_eq!(named("1001", users).as_deref(), Some("1001"));
-        assert_eq!(named("4294967295", users), None, "a service has no login");
-        assert_eq!(named("", users), None);
+        assert_eq!(login_of("1000", users).as_deref(), Some("alice"));
+        assert_eq!(login_of("0", users).as_deref(), Some("root"));
+        assert_eq!(login_of("1001", users).as_deref(), Some("1001"));
+        assert_eq!(login_of("4294967295", users), None, "a service has no login");
+        assert_eq!((login_of("", users), named(1001, users)), (None, None));
     }
 
     #[test]
     fn an_origin_is_shown_with_what_is_known() {
-        let origin = |login: Option<&str>| {
-            PeerOrigin::Unix { uid: 0, gid: 0, pid: Some(7), login: login.map(str::to_owned) }.shown()
-        };
-        assert_eq!(origin(None), json!({ "uid": 0, "gid": 0, "pid": 7 }));
-        assert_eq!(origin(Some("alice")), json!({ "uid": 0, "gid": 0, "pid": 7, "login": "alice" }));
+        let origin = |known| PeerOrigin::Unix { uid: 0, gid: 0, pid: Some(7), known }.shown();
+        assert_eq!(origin(KnownProcess::default()), json!({ "uid": 0, "gid": 0, "pid": 7 }));
+        let login = KnownProcess { login: Some("alice".to_owned()), ..KnownProcess::default() };
+        assert_eq!(origin(login), json!({ "uid": 0, "gid": 0, "pid": 7, "login": "alice" }));
+        let own = KnownProcess::of(0, std::process::id().try_into().ok());
+        assert_eq!(own.user.as_deref(), Some("root"));
+        assert!(own.program.is_some_and(|name| !name.is_empty() && !name.contains('\n')));
     }
 }

@@ -1,4 +1,4 @@
-//! The sender of a request, as far as the credential tells.
+//! The sender of a request, according to the credential.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct Principal {
     pub role: Option<Role>,
 }
 
-/// The name by which a credential is known.
+/// The name of a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The name of a token.
@@ -33,7 +33,11 @@ pub enum Who {
 impl Principal {
     /// Refuses a principal that does not have the role `needed`.
     pub fn need(&self, needed: Role) -> Result<(), Refusal> {
-        if self.role >= Some(needed) { Ok(()) } else { Err(Refusal::Role { has: self.role, needed }) }
+        match (&self.who, self.role) {
+            (_, has) if has >= Some(needed) => Ok(()),
+            (Who::File(_), Some(has)) => Err(Refusal::FolderRole { has, needed }),
+            (_, has) => Err(Refusal::Role { has, needed }),
+        }
     }
 }
 
@@ -48,5 +52,26 @@ impl fmt::Display for Who {
             Self::User(uid) => write!(f, "uid:{uid}"),
             Self::Anonymous => f.write_str("anonymous"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_a_file_names_the_option_with_its_role() {
+        let refused = |who| {
+            let principal = Principal { who, role: Some(Role::Operator) };
+            principal.need(Role::Operator).unwrap();
+            principal.need(Role::Admin).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(Who::File("block.yaml".to_owned())),
+            "the role admin is needed; files of --probes have the role operator, and `serve --probes-role admin` \
+             gives them that one"
+        );
+        let token = refused(Who::Token("a".to_owned()));
+        assert_eq!(token, "the role admin is needed; this credential has the role operator");
     }
 }

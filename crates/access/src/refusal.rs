@@ -1,4 +1,4 @@
-//! The reasons why a request is refused before its handler runs.
+//! The reasons to refuse a request before its handler runs.
 
 use crate::role::Role;
 
@@ -10,6 +10,11 @@ pub enum Refusal {
     WrongToken,
     #[error("the role {needed} is needed{}", owned(.has))]
     Role { has: Option<Role>, needed: Role },
+    #[error(
+        "the role {needed} is needed; files of --probes have the role {has}, and `serve --probes-role {needed}` gives them \
+         that one"
+    )]
+    FolderRole { has: Role, needed: Role },
     #[error("Twinprobe-Role is {0:?}; viewer, collector, operator or admin is expected")]
     NoRole(String),
     #[error("Host is not a name or address of this daemon; `serve --host NAME` adds names")]
@@ -30,7 +35,7 @@ impl Refusal {
         match self {
             Self::NoCredential => "no_credential",
             Self::WrongToken => "wrong_token",
-            Self::Role { .. } => "role",
+            Self::Role { .. } | Self::FolderRole { .. } => "role",
             Self::NoRole(_) => "unknown_role",
             Self::Host => "host",
             Self::Origin => "origin",

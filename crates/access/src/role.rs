@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The role of a client. Each role may do everything that the roles before it may.
+/// The role of a client. Each role has all rights of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Role {
     /// Sees what runs, without sources.

@@ -1,4 +1,4 @@
-//! Whatever is in a file or in a header is understood or refused.
+//! Any content of a file or of a header is understood or refused.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn run(name: &str, seeds: &[&str], body: fn(&str)) {
     });
 }
 
-/// Asserts that mistakes name lines of the text, and that none of them shows its line.
+/// Asserts that mistakes name lines of the text, and that no mistake quotes its line.
 fn check(text: &str, mistakes: &[crate::lines::Mistake]) {
     for mistake in mistakes {
         let line = text.lines().nth(mistake.line - 1).expect("a line of the text");

@@ -1,5 +1,5 @@
-//! Bearer tokens. Only their SHA-256 is kept, and a token is compared with all of them, each in constant
-//! time: neither the file nor the time of an answer reveals anything about a token.
+//! Bearer tokens. Only their SHA-256 is kept. A token is compared with all of them, each in constant time:
+//! neither the file nor the time of an answer reveals anything about a token.
 
 #[cfg(test)]
 mod tests;
@@ -49,7 +49,7 @@ impl Tokens {
         Ok(Self(known))
     }
 
-    /// Returns the owner of a token; `None` if no line has its digest.
+    /// Returns the owner of a token; `None` if the digest is in no line.
     pub fn owner(&self, token: &str) -> Option<Principal> {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let mut found = None;
@@ -79,7 +79,7 @@ fn digest_of(word: &str) -> Option<[u8; 32]> {
 /// Returns a new token with 256 random bits.
 pub fn generate() -> io::Result<String> {
     let mut random = [0; 32];
-    // The kernel gives up to 256 bytes at once, once it has any randomness at all.
+    // The kernel gives up to 256 bytes in one call, once it has any randomness at all.
     getrandom(&mut random, GetRandomFlags::empty())?;
     Ok(format!("{PREFIX}{}", hex(&random)))
 }

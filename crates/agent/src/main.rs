@@ -58,7 +58,7 @@ enum DaemonCommand {
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|command| command == "stream") {
-        // Its options are its own, also those that have the name of one of ours.
+        // A stream has its own options, even if the daemon has an option of that name.
         eprintln!("twinprobe: {}", twinprobe_cli::hand_over(arguments));
         return ExitCode::FAILURE;
     }

@@ -1,4 +1,4 @@
-//! The daemon's privileges: it gives up, before it has threads, every privilege that it has no use for.
+//! The daemon's privileges: before it has threads, it gives up every privilege that it does not need.
 
 use anyhow::Context as _;
 use rustix::fs::Mode;
@@ -61,7 +61,7 @@ pub fn drop(needs: Needs) -> anyhow::Result<()> {
     let none = CapabilitySet::empty();
     let inheritable =
         if needs.loader { PASSED_ON.into_iter().fold(none, |all, set| all | set) & keep } else { none };
-    // Nothing can be added to the inheritable set any more once the bounding set is empty.
+    // Once the bounding set is empty, nothing can enter the inheritable set.
     set_capabilities(None, CapabilitySets { inheritable, ..had })
         .context("the daemon's capabilities can't be dropped")?;
     set_no_new_privs(true).context("the daemon can't give up the way to more privileges")?;

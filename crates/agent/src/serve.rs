@@ -159,8 +159,8 @@ fn expedite_choices() -> impl TypedValueParser<Value = Expedite> {
 
 /// Runs the daemon until SIGTERM, SIGINT or the end of a listener.
 pub async fn serve(options: Serve) -> anyhow::Result<()> {
-    // Signals are handled before anything else, so that a daemon that is stopped while it takes over probes ends in
-    // order, too.
+    // The daemon handles signals before anything else, so that a stop during the takeover of probes is
+    // orderly, too.
     let mut told = StopSignals::new()?;
     let hangup = signal(SignalKind::hangup())?;
     let files = options.reload_on_change.then(|| WatchedFiles::new(options.files()));
@@ -265,7 +265,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         rules.start().await.context("the stored rules can't be read")?;
         readiness.set_ready();
         engine.measure_costs(options.cost);
-        // The start has used memory, too, which is given back once the daemon is idle.
+        // The start has used memory, too: the daemon gives it back once it is idle.
         answered.notify_one();
         background.spawn(rest(answered));
         background.spawn(deploy::follow(Arc::clone(&engine), audit, options.folder));
@@ -277,7 +277,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         told.wait(&mut servers).await?;
     }
     readiness.set_stopping();
-    // A change that is under way ends by itself, no other begins.
+    // A running change ends by itself, no other begins.
     background.abort_all();
     tracing::info!("draining");
     let _ = stop.send(true);
@@ -303,7 +303,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the files again that may be exchanged while the daemon runs, each time that it gets SIGHUP or that `files` change.
+/// Reads replaceable files again while the daemon runs, at each SIGHUP and at each change of `files`.
 async fn reload(
     mut hangup: Signal,
     mut files: Option<WatchedFiles>,

@@ -9,8 +9,8 @@
 //! | `lock` | keeps a second daemon out |
 //!
 //! The table `probes` names the probes that must run. A record contains the version of its format
-//! ([`format`]). A record that can't be read is left as it is, and its probe stays listed; a PUT that
-//! replaces such a record keeps it in the table `unreadable`.
+//! ([`format`]). A record that can't be read stays unchanged, and its probe stays listed; a PUT that replaces
+//! such a record moves it to the table `unreadable`.
 
 pub mod error;
 pub mod format;
@@ -115,7 +115,8 @@ impl Store {
         })
     }
 
-    /// The place for files with data that is too large for the memory. They leave `keep_free` bytes of the disk free.
+    /// The place for files with data that is too large for the memory. These files leave `keep_free` bytes of
+    /// the disk free.
     pub fn spools(&self, keep_free: u64) -> Spools {
         Spools { directory: self.state_dir.clone(), keep_free }
     }
@@ -166,7 +167,7 @@ impl Store {
         self.forget(entry, windows, false)
     }
 
-    /// Does the same at the end of a probe's lease, and keeps its record for its windows.
+    /// Removes the probe in the same way at the end of its lease, and keeps the record for its windows.
     pub fn expire(&self, entry: HistoryEntry) -> Result<(), StoreError> {
         self.forget(entry, Box::new(|_| Ok(())), true)
     }

@@ -27,7 +27,7 @@ pub struct MapEntries {
 pub struct MapChange {
     /// True if each packet meets all of the old entries or all of the new ones.
     pub atomic: bool,
-    /// The same in words.
+    /// The meaning of `atomic` in words.
     pub detail: String,
 }
 

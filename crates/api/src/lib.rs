@@ -13,6 +13,7 @@ mod pods;
 mod problem;
 mod rule;
 mod rule_history;
+mod rule_secrets;
 mod series;
 mod status;
 mod template;
@@ -33,7 +34,9 @@ pub use self::fleet::assignment::{
 };
 pub use self::fleet::overview::{FleetObject, FleetOverview};
 pub use self::fleet::report::{NodeReport, NodeState};
-pub use self::fleet::spec::{Canary, FleetAttach, FleetBudget, FleetProbeSpec, FleetRollout, OnFailure};
+pub use self::fleet::spec::{
+    Canary, FleetAttach, FleetBudget, FleetProbeSpec, FleetRollout, FleetRuleSpec, OnFailure, RuleScope,
+};
 pub use self::fleet::status::{
     FleetCondition, FleetCounts, FleetFailure, FleetRuleStatus, FleetStatus, WorstCost,
 };
@@ -47,14 +50,15 @@ pub use self::pods::{PodEntry, PodList, PodStatus, PodTable, ServiceEntry, Workl
 pub use self::problem::hint::hint;
 pub use self::problem::problem::{Problem, finding_line};
 pub use self::rule::{
-    RuleAction, RuleChange, RuleDecision, RuleDocument, RuleFiring, RuleList, RuleNodes, RuleProbe,
-    RuleStatus, RuleTrial,
+    RuleAction, RuleChange, RuleDecision, RuleDocument, RuleFiring, RuleList, RuleNodes, RuleNotification,
+    RuleProbe, RuleStatus, RuleTrial,
 };
 pub use self::rule_history::{RuleRevision, RuleRevisionList};
+pub use self::rule_secrets::masked_url;
 pub use self::series::{Chart, ChartKind, ChartSeries, OtherKeys};
 pub use self::status::{
-    AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MetricReport, ProbeList,
-    ProbeStatus, ProbeTraffic, ProgramStatus, Revision, RevisionList, RevisionWindows, Rollback,
+    AttachmentStatus, CostStatus, EventStatus, JoinStatus, LastRead, LiveCost, MapReport, MetricReport,
+    ProbeList, ProbeStatus, ProbeTraffic, ProgramStatus, Revision, RevisionList, RevisionWindows, Rollback,
     SharedMapStatus, SumStatus, ValidationReport, WindowStatus, Word,
 };
 pub use self::template::{TemplateList, TemplateStatus};

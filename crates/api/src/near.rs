@@ -5,7 +5,8 @@ const MOST: usize = 3;
 /// The least length of a name that counts if another one contains it.
 const LEAST: usize = 3;
 
-/// Returns the question that a message adds to an unknown name, as in ` (is it dns?)`, or nothing if no known name is near.
+/// Returns the question that a message adds to an unknown name, such as ` (is it dns?)`, or nothing if no
+/// known name is near.
 ///
 /// A name is near if one contains the other, or if one letter of three is wrong, missing, too much or in another place.
 pub fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {

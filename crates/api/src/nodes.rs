@@ -25,10 +25,10 @@ pub struct NodeStatus {
     /// Its labels in the file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The reason why it gives no answer; `None` if it does.
+    /// The reason why the node gives no answer; `None` after an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<NodeProblem>,
-    /// The name that it has for its machine.
+    /// The node's name for its machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
     /// Its version.
@@ -40,7 +40,7 @@ pub struct NodeStatus {
     pub probes: Vec<NodeProbe>,
 }
 
-/// The reason why a node has not what was asked for.
+/// The reason why a node lacks the requested data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeProblem {
     pub detail: String,
@@ -55,17 +55,18 @@ pub struct NodeProbe {
     pub name: String,
     /// `running` or `failed`.
     pub state: Word,
-    /// The reason why it does not run, waits for an interface, or closes no window.
+    /// The reason why the probe does not run, waits for an interface, or closes no window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub revision: u64,
-    /// The number of interfaces where it runs, and of those that it waits for.
+    /// The number of interfaces where it runs, and the number of interfaces for which it waits.
     pub attached: usize,
     pub pending: usize,
-    /// The nanoseconds that a packet takes in the slower direction: as measured under traffic, or else as the trial found them.
+    /// The nanoseconds that a packet takes in the slower direction: measured under traffic, or else from the
+    /// trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ns_per_packet: Option<f64>,
-    /// The time from one window to the next, as the configuration has it.
+    /// The time from one window to the next in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
     /// The number of retained windows, and of lost ones.

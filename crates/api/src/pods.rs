@@ -30,7 +30,7 @@ pub struct ServiceEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PodEntry {
-    /// The identity by which the pod's cgroup is named.
+    /// The identity in the name of the pod's cgroup.
     pub uid: String,
     pub namespace: String,
     pub name: String,

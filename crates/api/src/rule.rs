@@ -52,6 +52,11 @@ impl RuleNodes {
 }
 
 impl RuleDocument {
+    /// The scope of rules over the windows of many nodes.
+    pub const FLEET: &str = "fleet";
+
+    pub const DEFAULT_ACTIONS_PER_HOUR: u32 = 20;
+
     /// Returns the names of the templates that the rule deploys.
     pub fn templates(&self) -> impl Iterator<Item = &str> {
         self.actions.iter().filter_map(|action| match action {
@@ -205,7 +210,7 @@ pub struct RuleList {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RuleStatus {
     pub name: String,
-    /// `watching`, `firing` (the actions of the rule continue) or `stopped`.
+    /// `watching`, `waiting` (there is no such probe), `firing` (the actions of the rule continue) or `stopped`.
     pub state: Word,
     /// The reason why the rule has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,14 +233,44 @@ pub struct RuleStatus {
     /// The last error of an action or a judgement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// The reason why a condition had no value in the last window; `None` if each had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_value: Option<String>,
+    /// The notifications that have not arrived yet, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notifications: Vec<RuleNotification>,
     /// The probes that the rule has deployed and not ended.
     pub probes: Vec<String>,
+    /// The probes of the present firing that are not there any more: their lease is over, or somebody has deleted them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
     /// The probes that the rule has changed and not changed back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
     /// The last firings, oldest first.
     pub firings: Vec<RuleFiring>,
     pub rule: RuleDocument,
+}
+
+impl RuleStatus {
+    /// Tells whether a notification of the firing at this window has not arrived yet.
+    pub fn waits(&self, window: u64) -> bool {
+        self.notifications.iter().any(|waiting| waiting.window == window)
+    }
+}
+
+/// A notification that is sent until it arrives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleNotification {
+    /// The number of the window at which the rule has fired.
+    pub window: u64,
+    /// The number of the action in the rule, from 0.
+    pub action: usize,
+    /// The attempts that have failed.
+    pub attempts: u32,
+    /// The failure of the last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// A firing of a rule.
@@ -248,7 +283,7 @@ pub struct RuleFiring {
     /// The actions with the values of the window in them.
     #[serde(rename = "do")]
     pub actions: Vec<RuleAction>,
-    /// The time when all actions were taken, RFC 3339; `None` while they are not.
+    /// The time when all actions were taken and all notifications had arrived, RFC 3339; `None` while that is not so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<String>,
     /// The time when the actions were ended, RFC 3339.

@@ -50,7 +50,7 @@ pub struct ProbeStatus {
     /// The name of the machine that the probe runs on.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// The id that the probe got when it was created. Empty for a probe whose file can't be read.
+    /// The id of the probe since its creation. Empty for a probe whose file can't be read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instance: String,
     /// The labels of the configuration.
@@ -99,7 +99,7 @@ pub struct ProbeStatus {
 pub struct JoinStatus {
     pub direction: Direction,
     pub metric: String,
-    /// The rules by path of the field; the path of a value that is a number itself is empty.
+    /// The rules by path of the field; a value that is a number has an empty path.
     pub fields: BTreeMap<String, MergeRule>,
 }
 
@@ -236,7 +236,7 @@ pub struct EventStatus {
     pub delivered: u64,
     /// The number of events that the kernel had no room for; `null` for maps where the kernel does not count (RINGBUF).
     pub lost: Option<u64>,
-    /// The number of events that clients did not get because they read too slowly, summed over the clients.
+    /// The number of events that slow clients did not get, summed over the clients.
     pub missed: u64,
     /// The number of clients that listen now.
     pub clients: usize,
@@ -252,6 +252,9 @@ pub struct ValidationReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_maps: Vec<SharedMapStatus>,
     pub metrics: BTreeMap<Direction, Vec<MetricReport>>,
+    /// The maps and variables of each program that metrics can read.
+    #[serde(default)]
+    pub maps: BTreeMap<Direction, Vec<MapReport>>,
     #[serde(default)]
     pub cost: ProbeCost,
     pub warnings: Vec<Finding>,
@@ -264,6 +267,21 @@ pub struct MetricReport {
     /// The map's type.
     #[serde(rename = "type")]
     pub kind: Word,
+}
+
+/// A map or a variable of a program that a metric can read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MapReport {
+    /// The name, as `map` of a metric has it.
+    pub map: String,
+    #[serde(rename = "type")]
+    pub kind: Word,
+    /// 1 for a variable; the bytes of a RINGBUF.
+    pub max_entries: u32,
+    /// True if the program adds entries by their keys, or may do so.
+    pub adds: bool,
+    /// True if the program deletes entries, or may do so.
+    pub deletes: bool,
 }
 
 /// The answer to `GET /v1/probes/{name}/revisions`.

@@ -24,13 +24,13 @@ const BUFFER: usize = 64 << 10;
 /// A captured packet, from the Ethernet header on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// The time of the capture, in nanoseconds since the Unix epoch. A packet of a pcapng file may have none, and then
-    /// has that of the packet before.
+    /// The time of the capture, in nanoseconds since the Unix epoch. A packet of a pcapng file may have none,
+    /// and then has the time of the previous packet.
     pub time_ns: u64,
-    /// The direction, if the file tells it (flags of pcapng, cooked captures) or a local address does.
+    /// The direction, if the file (flags of pcapng, cooked captures) or a local address tells it.
     pub direction: Option<Direction>,
-    /// The length of the packet on the link, in bytes. More than those of `bytes` if the capture has cut the packet
-    /// off; less, if the file is wrong.
+    /// The length of the packet on the link, in bytes. More than the bytes of `bytes` if the capture has cut
+    /// the packet off; less, if the file is wrong.
     pub length: u32,
     /// The captured bytes.
     pub bytes: &'a [u8],
@@ -42,7 +42,7 @@ pub struct Capture {
     fate: Arc<Fate>,
     local: Vec<LocalAddress>,
     found: Option<FoundPacket>,
-    /// The bytes of the present packet with its header, if the file has none.
+    /// The bytes of the present packet with an added header, if the file has none.
     frame: Vec<u8>,
     /// The packets so far, skipped ones included.
     packets: u64,

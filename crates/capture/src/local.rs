@@ -1,4 +1,4 @@
-//! Addresses of the host that a capture comes from, by which packets have a direction.
+//! Addresses of the captured host. They give packets a direction.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -57,8 +57,7 @@ impl fmt::Display for LocalAddress {
     }
 }
 
-/// Returns the direction of a frame of Ethernet: egress if a local address sends it, ingress if a local address
-/// receives it.
+/// Returns the direction of a frame of Ethernet: egress from a local address, ingress to a local address.
 pub fn direction(local: &[LocalAddress], frame: &[u8]) -> Option<Direction> {
     let [source, destination] = addresses(frame)?;
     let is_local = |addresses: &[Option<LocalAddress>; 2]| {

@@ -1,4 +1,4 @@
-//! The bytes of a file, decompressed where it is compressed by gzip or zstd, and not more than a limit.
+//! The bytes of a file, decompressed by gzip or zstd where needed, up to a limit.
 
 use std::error::Error as _;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
@@ -47,13 +47,13 @@ impl Fate {
         self.cut_off.load(Ordering::Relaxed)
     }
 
-    /// Returns the error that ended reading, with the number of packets before it.
+    /// Returns the error that ended the reading, with the number of packets before it.
     pub fn error(&self, packets: u64) -> Option<CaptureError> {
         Some(match self.failure.get()? {
             UnpackError::TooLarge => CaptureError::TooLarge { packets, limit: self.limit },
             UnpackError::Packed(reason) => CaptureError::Damaged {
                 packets,
-                what: format!("what follows can't be decompressed ({reason})"),
+                what: format!("the bytes after them can't be decompressed ({reason})"),
             },
             UnpackError::Read(kind, reason) => CaptureError::Read(io::Error::new(*kind, reason.clone())),
         })
@@ -78,7 +78,7 @@ impl Unpacked {
         Ok(Some(Self { file, is_packed: is_gzip || is_zstd, left: limit, has_failed: false, fate }))
     }
 
-    /// The fate of the file, for when the file itself was handed on.
+    /// The fate of the file; needed because the file itself was handed on.
     pub fn fate(&self) -> Arc<Fate> {
         Arc::clone(&self.fate)
     }
@@ -112,8 +112,8 @@ impl Unpacked {
 }
 
 impl Read for Unpacked {
-    /// Reads the requested number of bytes, up to a limit: readers of formats want a whole head at once, but
-    /// a compressed file comes in pieces of any size.
+    /// Reads the requested number of bytes, up to a limit: readers of formats want a whole head in one call,
+    /// but a compressed file comes in pieces of any size.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.has_failed {
             return Err(io::Error::other("the capture can't be read"));

@@ -26,6 +26,7 @@ use crate::commands::read::watch::WatchCommand;
 use crate::commands::read::windows::WindowsCommand;
 use crate::commands::rules::rules::RulesCommand;
 use crate::commands::trial::bench::Bench;
+use crate::commands::trial::propose::Propose;
 use crate::commands::trial::replay::ReplayCommand;
 use crate::top::top::Top;
 
@@ -52,6 +53,8 @@ pub enum ClientCommand {
     Apply(Apply),
     /// Compile and verify probes without attaching anything
     Validate(Validate),
+    /// Write a configuration for a program that exists: its maps become metrics
+    Propose(Propose),
     /// List the probes
     List(List),
     /// Show one probe: its status and its configuration

@@ -1,4 +1,4 @@
-//! The options for the credentials of a client, and the servers that it trusts.
+//! The options for a client's credentials and trusted servers.
 
 use std::path::PathBuf;
 

@@ -11,7 +11,7 @@ use crate::files::files::ProbeFileError;
 use crate::files::sources::Sources;
 use twinprobe_library::{LibraryError, NoSuchRule};
 
-/// The exit statuses of what fails, of wrong usage, and of `rules test` if the rule would not have fired.
+/// The exit statuses for a failure, for wrong usage, and for `rules test` if the rule would not have fired.
 const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_FIRED: u8 = 3;
@@ -20,7 +20,7 @@ const NOT_FIRED: u8 = 3;
 pub enum CommandError {
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The refusal of a configuration by a daemon, and the sources that it is about.
+    /// A daemon's refusal of a configuration, and the sources in the refusal.
     #[error("{error}")]
     Probe { error: ClientError, sources: Box<Sources> },
     #[error("a configuration is needed: --file FILE, or --probe NAME for one of the library")]
@@ -82,6 +82,10 @@ pub enum CommandError {
         "{name} has no window of {time}: {why}; `twinprobe windows {name}` lists those that are retained"
     )]
     NoWindowThen { name: String, time: String, why: String },
+    #[error("{metric} has no key {key} in these windows; it has {known}")]
+    NoKey { metric: String, key: String, known: String },
+    #[error("--from is not before --to")]
+    NoTime,
     #[error("{name} has no revision {number}; it has {known}")]
     NoRevision { name: String, number: u64, known: String },
     #[error("{name} has had only one configuration; a comparison needs an earlier one")]
@@ -92,7 +96,7 @@ pub enum CommandError {
     Library(#[from] LibraryError),
     #[error(transparent)]
     LibraryRule(#[from] NoSuchRule),
-    /// An end that is not a failure: scripts read it from the exit status.
+    /// An end without a failure, which scripts read from the exit status.
     #[error("the rule would not have fired (exit status 3)")]
     NotFired,
     #[error(transparent)]
@@ -105,8 +109,8 @@ pub enum CommandError {
     Entries { path: PathBuf, problem: String },
     #[error("{} is refused as a rule:\n  {problem}", path.display())]
     Rule { path: PathBuf, problem: String },
-    #[error("{} is refused as a probe of a fleet:\n  {problem}", path.display())]
-    FleetProbe { path: PathBuf, problem: String },
+    #[error("{} is refused as an object of a fleet:\n  {problem}", path.display())]
+    FleetObject { path: PathBuf, problem: String },
     #[error("{0}")]
     Rollout(String),
     #[error(transparent)]
@@ -144,6 +148,7 @@ impl CommandError {
                 | Self::NoRates
                 | Self::NoChoice
                 | Self::NoProbe
+                | Self::NoTime
         )
     }
 }

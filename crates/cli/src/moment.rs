@@ -3,7 +3,8 @@
 use jiff::civil::{Date, DateTime, Time, Weekday};
 use jiff::{SignedDuration, Span, Timestamp, Zoned};
 
-/// The end of a range that a time is. The hour that comes twice when summer time ends belongs to a range as a whole.
+/// Tells which end of a range the time is. The hour that comes twice when summer time ends belongs to a range
+/// as a whole.
 #[derive(Clone, Copy)]
 enum End {
     Begin,
@@ -25,7 +26,7 @@ pub fn asked_begin(text: &str) -> Result<String, String> {
     asked(text, begin)
 }
 
-/// Does the same for the end of a range.
+/// Reads the end of a range.
 pub fn asked_end(text: &str) -> Result<String, String> {
     asked(text, end)
 }
@@ -84,7 +85,7 @@ fn in_words(text: &str, now: &Zoned) -> Option<DateTime> {
     words.next().is_none().then(|| day.to_datetime(time))
 }
 
-/// Reads a day. One of the week is the last one before today.
+/// Reads a day. A day of the week is the last such day before today.
 fn day(word: &str, now: &Zoned) -> Option<Date> {
     let today = now.date();
     let weekday = match &*word.to_lowercase() {

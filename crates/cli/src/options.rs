@@ -52,13 +52,13 @@ pub enum LogFormat {
     Json,
 }
 
-/// Takes the options of clients out of the help of commands that talk to no daemon.
+/// Removes the options of clients from the help of commands that talk to no daemon.
 pub fn for_clients_only(command: Command) -> Command {
     let options: Vec<Arg> = of_clients(&command).cloned().collect();
     let known: Vec<&str> =
         WITHOUT_DAEMON.into_iter().filter(|name| command.find_subcommand(name).is_some()).collect();
     known.into_iter().fold(command, |command, name| {
-        // An option of the command itself takes the place of the one of all commands.
+        // An option of the command itself replaces the option of all commands.
         let hidden = options.iter().filter(|option| is_misplaced(name, option));
         let hidden: Vec<Arg> = hidden.cloned().map(|option| option.hide(true).global(false)).collect();
         command.mut_subcommand(name, |command| command.args(hidden))

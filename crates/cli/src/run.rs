@@ -49,6 +49,7 @@ async fn ask(command: ClientCommand, session: &Session) -> Result<(), CommandErr
     match command {
         ClientCommand::Apply(command) => command.run(session).await,
         ClientCommand::Validate(command) => command.run(session).await,
+        ClientCommand::Propose(command) => command.run(session).await,
         ClientCommand::List(command) => command.run(session).await,
         ClientCommand::Get(command) => command.run(session).await,
         ClientCommand::Delete(command) => command.run(session).await,

@@ -48,7 +48,7 @@ impl<T> Answer<T> {
         self.parse()
     }
 
-    /// Returns what `parse` makes of the body.
+    /// Returns the result of `parse` for the body.
     pub fn parsed<D>(&self, parse: impl FnOnce(&[u8]) -> serde_json::Result<D>) -> Result<D, ClientError> {
         parse(&self.body).map_err(|source| ClientError::Content { call: self.call.clone(), source })
     }

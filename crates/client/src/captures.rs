@@ -18,12 +18,12 @@ const PIECE: usize = 256 << 10;
 /// The captures of a replay: at least one file, in pcap, pcapng or snoop, perhaps compressed by gzip or zstd.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
-    /// Packets of both directions, as far as the file or `local` tells them; others are of the ingress, or, if the
-    /// configuration has only an egress, of the egress.
+    /// Packets of both directions, as far as the file or `local` tells them; others belong to the ingress, or
+    /// to the egress if the configuration has only an egress.
     pub capture: Option<PathBuf>,
     /// Packets of the egress.
     pub egress_capture: Option<PathBuf>,
-    /// The addresses (IPv4, IPv6, Ethernet) of the host that the packets were captured on.
+    /// The addresses (IPv4, IPv6, Ethernet) of the host on which the packets were captured.
     pub local: Vec<String>,
     /// The number of bytes of the files that were sent so far.
     pub sent: Arc<AtomicU64>,

@@ -46,12 +46,12 @@ pub struct WindowQuery<'a> {
     pub collector: Option<&'a str>,
 }
 
-/// The entries of each metric that a document has; all with the default.
+/// The number of entries of each metric in a document; all with the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LargestEntries<'a> {
     /// Their number; the others are one.
     pub top: Option<usize>,
-    /// The number by which they are the largest; `None` for the first counter.
+    /// The number by which the entries are the largest; `None` for the first counter.
     pub by: Option<&'a str>,
 }
 
@@ -71,9 +71,9 @@ impl Client {
         Ok(Self { transport: Transport::new(server, None, credentials, 0)? })
     }
 
-    /// Creates a client that keeps up to this many idle connections for later requests. One of them may lead to a daemon that
-    /// has ended: such a request fails, and the caller repeats it. `at` is the address of the server's host, if DNS does not
-    /// know it.
+    /// Creates a client that keeps up to this many idle connections for later requests. A connection may lead
+    /// to a daemon that has ended: then the request fails, and the caller repeats it. `at` is the address of
+    /// the server's host, if DNS does not know it.
     pub fn keeping(
         server: Server,
         at: Option<SocketAddr>,
@@ -83,7 +83,7 @@ impl Client {
         Ok(Self { transport: Transport::new(server, at, credentials, connections)? })
     }
 
-    /// Returns a client whose requests have at most this role.
+    /// Returns a client whose requests are limited to this role.
     #[must_use]
     pub fn at_most(&self, role: &'static str) -> Self {
         let mut limited = self.clone();
@@ -91,7 +91,7 @@ impl Client {
         limited
     }
 
-    /// Creates a client for each of several daemons. Those over TLS share what they have read of the system.
+    /// Creates a client for each of several daemons. Clients over TLS share the authorities of the system.
     pub fn many<'a>(
         servers: impl Iterator<Item = &'a Server>,
         credentials: &Credentials,
@@ -107,7 +107,7 @@ impl Client {
         Ok(clients)
     }
 
-    /// The same client, which takes answers of at most this many bytes.
+    /// A client like this one that takes answers of at most this many bytes.
     #[must_use]
     pub fn taking(mut self, most: usize) -> Self {
         self.transport.most = most;
@@ -251,7 +251,7 @@ impl Client {
         self.whole(largest.of(request)).await
     }
 
-    /// The same, with the digest of the document's shape in [`Answer::shape`].
+    /// Does the same, with the digest of the document's shape in [`Answer::shape`].
     pub async fn shaped_window(
         &self,
         name: &str,
@@ -273,7 +273,7 @@ impl Client {
         self.transport.send(collector(request, by)).await.map(drop)
     }
 
-    /// The same, if the name still stands for the probe `instance`; 404 if it is another one.
+    /// Acknowledges windows of the probe `instance`; 404 if the name belongs to another probe.
     pub async fn acknowledge_of(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The state of a probe at a daemon where a fleet wants it, and the probe's numbers so far.
+//! The state of a probe at a daemon of a fleet, and the probe's numbers so far.
 
 use jiff::{SignedDuration, Timestamp};
 use twinprobe_api::{ConfigDocument, NodeReport, ProbeStatus};
@@ -29,7 +29,7 @@ pub enum NodeAnswer {
     Absent,
     /// The probe has another configuration.
     Other(Box<ProbeStatus>),
-    /// The probe has the wanted configuration. The report is about it.
+    /// The probe has the wanted configuration. The report describes it.
     Wanted(Box<NodeReport>),
 }
 
@@ -79,7 +79,7 @@ async fn observed(
     let closed = u32::try_from(counted.closed).unwrap_or(u32::MAX).min(wanted.windows);
     let mut observed = Observed { windows: closed, failed_inserts: 0, lost_windows: listing.lost_windows };
     if own.len() < closed as usize {
-        // Windows that a collector has acknowledged are gone.
+        // The daemon has removed windows that a collector has acknowledged.
         observed.failed_inserts = counted.failed_inserts;
         return Ok(observed);
     }
@@ -96,8 +96,8 @@ fn inserts(document: &crate::answer::Answer<crate::client::Document>) -> u64 {
     failed_inserts(&document.body).unwrap_or_default()
 }
 
-/// Returns how many windows the run time of a probe without a schedule counts as. The daemon's clock decides, if it
-/// measures what probes cost.
+/// Returns how many windows the run time of a probe without a schedule counts as. The daemon's clock decides
+/// if the daemon measures the cost of probes.
 fn periods(status: &ProbeStatus, since: Timestamp) -> u32 {
     let live = status.cost.iter().flat_map(|cost| &cost.live).filter_map(|live| time(&live.measured)).max();
     let run = live.unwrap_or_else(Timestamp::now).duration_since(since);

@@ -34,7 +34,7 @@ pub enum ClientError {
     Setup(#[source] HttpCause),
 }
 
-/// The reason that the HTTP library gives, without the words that the errors above say already.
+/// The reason of the HTTP library, without the words of the errors above it.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", innermost(.0))]
 pub struct HttpCause(pub(crate) reqwest::Error);

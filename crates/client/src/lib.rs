@@ -26,7 +26,7 @@ pub use convert::converted::{ConvertError, Converted, Wishes};
 pub use credentials::Credentials;
 pub use deployed::{NodeAnswer, WantedProbe, deployed};
 pub use error::{ClientError, HttpCause};
-pub use notifier::{Notification, SigningKeys, notify};
+pub use notifier::{Notification, NotifyFault, SigningKeys, notify};
 pub use reqwest::StatusCode;
 pub use samples::answer::{SampleSeries, range_answer};
 pub use samples::server::{RangeQuestion, SampleServer};

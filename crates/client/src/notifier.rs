@@ -21,7 +21,7 @@ const IDENTITY: &str = "Idempotency-Key";
 const ID: &str = "webhook-id";
 const TIMESTAMP: &str = "webhook-timestamp";
 const SIGNATURE: &str = "webhook-signature";
-/// The prefix of keys, and the number of bytes that a key has.
+/// The prefix of keys, and the number of bytes of a key.
 const PREFIX: &str = "whsec_";
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
@@ -39,7 +39,7 @@ impl fmt::Debug for SigningKeys {
 #[derive(Clone, Copy, Debug)]
 pub struct Notification<'a> {
     pub url: &'a str,
-    /// The same for each attempt.
+    /// The identity that all attempts share.
     pub identity: &'a str,
     pub body: &'a Value,
     pub keys: Option<&'a SigningKeys>,
@@ -84,14 +84,26 @@ fn id(identity: &str) -> String {
     format!("msg_{digits}")
 }
 
-/// Sends a message in JSON and waits for a status of success. Follows no redirect. An error says why, and does not show the path
-/// of the URL, which may be a secret.
-pub async fn notify(message: &Notification<'_>) -> Result<(), String> {
+/// The reason why a message did not arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotifyFault {
+    /// Shows neither the path nor the password of the URL, which may be secrets.
+    pub reason: String,
+    /// True if a later attempt may succeed.
+    pub again: bool,
+}
+
+/// Sends a message in JSON and waits for a status of success. It follows no redirect, and reads no body of the answer.
+pub async fn notify(message: &Notification<'_>) -> Result<(), NotifyFault> {
+    let fault = |again| move |reason: String| NotifyFault { reason, again };
     let url = Url::parse(message.url);
-    let url = url.map_err(|error| format!("the URL of a notification can't be used: {error}"))?;
+    let url =
+        url.map_err(|error| fault(false)(format!("the URL of a notification can't be used: {error}")))?;
     let host = url.host_str().unwrap_or("the receiver").to_owned();
     let builder = Credentials::default().add_to(builder(0), url.scheme() == "https");
-    let failed = |error: reqwest::Error| format!("{host} was not notified: {}", HttpCause(error));
+    let failed = |error: reqwest::Error| {
+        fault(true)(format!("{host} was not notified: {}", HttpCause(error.without_url())))
+    };
     let http = builder.build().map_err(failed)?;
     let (id, timestamp) = (id(message.identity), Timestamp::now().as_second());
     let body = message.body.to_string().into_bytes();
@@ -103,7 +115,10 @@ pub async fn notify(message: &Notification<'_>) -> Result<(), String> {
     }
     let answer = request.body(body).timeout(message.patience).send().await.map_err(failed)?;
     let status = answer.status();
-    if status.is_success() { Ok(()) } else { Err(format!("{host} answered a notification with {status}")) }
+    if status.is_success() {
+        return Ok(());
+    }
+    Err(fault(true)(format!("{host} answered a notification with {status}")))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The address at which a daemon listens, and files with several of them.
+//! The address of a daemon, and files with several of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use reqwest::Url;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
     Unix(PathBuf),
-    /// A URL that has neither a path nor a query.
+    /// A URL without path and query.
     Http(Url),
 }
 
@@ -28,7 +28,7 @@ impl Server {
     /// The address at which a daemon listens by default.
     pub const DEFAULT: &'static str = "unix:/run/twinprobe/twinprobe.sock";
 
-    /// Tells whether others on the way could read what is sent.
+    /// Tells whether others on the way could read the data.
     pub fn is_exposed(&self) -> bool {
         matches!(self, Self::Http(url) if is_exposed(url))
     }
@@ -41,7 +41,7 @@ pub(crate) fn is_exposed(url: &Url) -> bool {
     url.scheme() == "http" && !is_own
 }
 
-/// A daemon as the user names it.
+/// A daemon in the user's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedServer {
     pub name: String,

@@ -12,7 +12,7 @@ use crate::error::{ClientError, HttpCause};
 use crate::server::Server;
 use twinprobe_api::Problem;
 
-/// The time for a connection. The kernel alone would try for two minutes to reach a host that is off.
+/// The time for a connection. The kernel alone would try for two minutes to reach a host without power.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// The HTTP client for one daemon.
@@ -55,8 +55,8 @@ impl Transport {
         Ok(Self { http, server, root, most: usize::MAX, role: None })
     }
 
-    /// Returns the same for another daemon, if the HTTP client fits it: over TLS or not, as this one. The authorities of the
-    /// system are read once then.
+    /// Returns a transport for another daemon, if the HTTP client fits: with TLS or without, like this one.
+    /// The authorities of the system are read once then.
     pub fn elsewhere(&self, server: &Server) -> Option<Self> {
         match (&self.server, server) {
             (Server::Http(here), Server::Http(there)) if here.scheme() == there.scheme() => {
@@ -66,7 +66,8 @@ impl Transport {
         }
     }
 
-    /// Returns a request for `/first/second/...`. A segment is encoded, so that none of its characters ends it.
+    /// Returns a request for `/first/second/...`. A segment is encoded, so that no character of it ends the
+    /// segment.
     pub fn request<'a>(
         &self,
         method: Method,

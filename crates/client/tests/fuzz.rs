@@ -13,7 +13,7 @@ true,"export":false}]},"egress":{"hook":"tc","source":"x","metrics":[{"name":"e"
 const YAML: &str = "name: flows\ninterface: eth0\npriority: 2\ningress: &in\n  hook: tc\n  source: |\n    int x;\n    \
     int y;\n  defines: {N: \"1\", M: 'x'}\n  metrics:\n  - name: a\n    map: .bss:a\n    snapshot: true\n    merge: last\n\
     egress: *in\nwindow:\n  interval: 10s\n  retain: 3\n";
-/// Each line is ten times the one before.
+/// Each line is ten times as long as the previous one.
 const ALIASES: &str = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,\
     *b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,\
     *e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g,*g,*g]\n";

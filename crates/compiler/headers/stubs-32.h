@@ -1,1 +1,1 @@
-/* The C library's list of functions that only warn, which its headers ask for on machines of 32 bits, as BPF seems to be. */
+/* Empty. The C library's headers include their list of stub functions on 32-bit machines, and BPF looks like one. */

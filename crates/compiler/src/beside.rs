@@ -13,46 +13,58 @@ use twinprobe_ebpf_common::unit::{Unit, included, inside_of, is_vmlinux};
 use crate::headers::{OVERLAY, entry, path, sealed};
 use crate::vmlinux;
 
-/// The number of folders that a name may lead out of, as in `#include "../../common/sizes.h"`.
+/// The number of folders that a name may leave, as in `#include "../../common/sizes.h"`.
 const ABOVE: usize = 4;
+/// The folder of libbpf's headers in a project that has its sources as a submodule.
+const SUBMODULE: &str = "libbpf/src/";
 /// The header of the kernel's API for programs.
 const API: &str = "linux/bpf.h";
 
 /// Files in memory for one compilation.
 #[derive(Debug, Default)]
 pub struct FilesBeside {
-    /// The files that clang inherits, the description of the view with them among these.
+    /// The files that clang inherits, including the description of the view.
     pub inherited: Arc<[OwnedFd]>,
     /// The path of this description; `None` without files.
     overlay: Option<String>,
 }
 
 impl FilesBeside {
-    /// Makes the files of a unit, and a view that has them beside everything in `view`. The types of the kernel are there
-    /// by each name that the unit has for them.
+    /// Makes the files of a unit, and a view with these files in addition to `view`. The types of the kernel
+    /// appear under each of the unit's names for them.
     pub fn new(view: &Value, unit: &Unit<'_>) -> io::Result<Self> {
         let texts = || unit.files.values().map(String::as_str).chain([unit.source]);
         // A file of all types conflicts with the API's own definitions: there the name is that of a file with a few types.
         let is_own = texts().flat_map(included).any(|name| name == API);
         let types: BTreeSet<&str> = texts()
             .flat_map(included)
+            .filter(|name| *name != vmlinux::NAME)
             .map(inside_of)
-            .filter(|name| {
-                !is_own && is_vmlinux(name) && *name != vmlinux::NAME && !unit.files.contains_key(*name)
-            })
+            .filter(|name| !is_own && is_vmlinux(name) && !unit.files.contains_key(*name))
             .collect();
-        if unit.files.is_empty() && types.is_empty() {
+        let helpers: BTreeSet<&str> = texts()
+            .flat_map(included)
+            .map(inside_of)
+            .filter(|name| name.starts_with(SUBMODULE) && !unit.files.contains_key(*name))
+            .collect();
+        if unit.files.is_empty() && types.is_empty() && helpers.is_empty() {
             return Ok(Self::default());
         }
         let (mut inherited, mut entries) = (Vec::new(), Vec::new());
         let file = file_of(view, vmlinux::NAME);
         entries.extend(types.into_iter().filter_map(|name| Some(entry(name, file.as_deref()?))));
-        for (name, text) in unit.files {
+        let of_host = helpers.into_iter().map(|name| {
+            let header = name.strip_prefix(SUBMODULE).unwrap_or(name);
+            (name, format!("#include <bpf/{header}>\n"))
+        });
+        let files = unit.files.iter().map(|(name, text)| (name.as_str(), text.clone()));
+        for (name, text) in files.chain(of_host) {
             let file = sealed("beside", text.as_bytes())?;
             entries.push(entry(name, &path(&file)));
             inherited.push(file);
         }
-        // A name that leads out of the source's folder is looked for in the folder: programs share headers with others beside them.
+        // A name that leaves the source's folder means a file in the folder: programs share headers with
+        // others beside them.
         let inner = [INNER; ABOVE].join("/");
         entries.push(json!({ "type": "directory", "name": inner, "contents": [] }));
         let mut view = view.clone();
@@ -80,7 +92,7 @@ impl FilesBeside {
     }
 }
 
-/// Returns the file that a view shows by this name in the first of its directories.
+/// Returns the file of this name in the first directory of a view.
 fn file_of(view: &Value, name: &str) -> Option<String> {
     let entries = view["roots"][0]["contents"].as_array()?;
     let entry = entries.iter().find(|entry| entry["name"] == name)?;

@@ -19,7 +19,7 @@ const TICK: u64 = 10;
 
 /// The outcome of a run.
 pub enum ChildOutcome {
-    /// The run has ended. `cpu_time` is the processor time that it has taken, or zero if that is not known.
+    /// The run has ended. `cpu_time` is the used processor time, or zero if it is not known.
     Ended {
         status: ExitStatus,
         elf: Vec<u8>,
@@ -31,8 +31,8 @@ pub enum ChildOutcome {
 }
 
 /// Runs `clang`, confined, on `input`, which a client wrote. The child inherits the files in memory of `inherited`,
-/// beside those of the confinement. The child has ended when this function returns: it is killed and reaped if it
-/// reached a limit, and killed when this future is dropped.
+/// beside those of the confinement. The child has ended when this function returns: at a limit it is killed
+/// and reaped, and with this future it is killed.
 pub async fn run(
     clang: &Path,
     arguments: &[OsString],
@@ -54,7 +54,7 @@ pub async fn run(
         let Some((elf, log)) = talk(&mut child, input, limits).await? else {
             return Ok(ChildOutcome::ObjectTooLarge);
         };
-        // The time can be read because the child has not been waited for yet, even if it was killed.
+        // The time is readable because nothing has waited for the child yet, even after a kill.
         let cpu_time = child.id().and_then(cpu_time).unwrap_or_default();
         // The child has closed its pipes, but may still run: the time limit covers the wait for its end too.
         Ok(ChildOutcome::Ended { status: child.wait().await?, elf, log, cpu_time })
@@ -75,7 +75,7 @@ fn cpu_time(pid: u32) -> Option<Duration> {
     Some(Duration::from_millis((ticks()? + ticks()?) * TICK))
 }
 
-/// Returns the command for `clang`, the same from whichever directory and environment the daemon was started.
+/// Returns the command for `clang`, independent of the daemon's directory and environment.
 pub fn command(clang: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(clang);
     command
@@ -100,7 +100,7 @@ async fn talk(
     };
     let feed = async move {
         match stdin.write_all(input).await {
-            // clang may stop reading once it refuses the source; its log says why.
+            // clang may stop reading after a refusal of the source; its log has the reason.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
         }
@@ -119,7 +119,8 @@ async fn talk(
     }
 }
 
-/// Returns the first `limit` bytes. The rest is read too, so that the child does not block on a full pipe.
+/// Returns the first `limit` bytes. The rest is read as well, so that the child does not block on a full
+/// pipe.
 async fn read_log(mut stderr: impl AsyncRead + Unpin, limit: usize) -> io::Result<String> {
     let mut log = Vec::new();
     (&mut stderr).take(limit as u64).read_to_end(&mut log).await?;

@@ -1,5 +1,5 @@
-//! Compilation of eBPF C to an ELF object with clang as a child process: clang reads the user's source from its stdin,
-//! writes the object to its stdout, and its messages become findings that name lines of the source.
+//! Compilation of eBPF C to an ELF object with clang as a child process. Clang reads the user's source from
+//! its stdin and writes the object to its stdout; its messages become findings that name lines of the source.
 
 mod legacy;
 mod strip;
@@ -111,7 +111,8 @@ impl Compiler {
         }
     }
 
-    /// Runs clang, and once more without the text of the source in the debug information where clang 14 can't have it there.
+    /// Runs clang. If clang 14 can't have the source's text in the debug information, clang runs once more
+    /// without that text.
     async fn run(
         &self,
         arguments: &mut Vec<OsString>,
@@ -128,17 +129,18 @@ impl Compiler {
         child::run(clang, arguments, input, limits, confinement, inherited).await
     }
 
-    /// Tells whether the kernel has ended a run because of its work. It kills for lack of memory, too.
+    /// Tells whether the kernel has ended a run because of its processor time. It kills for lack of memory,
+    /// too.
     fn is_over(&self, status: ExitStatus, cpu_time: Duration) -> bool {
         status.signal() == Some(libc::SIGKILL) && cpu_time * INACCURACY >= self.limits.cpu_time
     }
 
-    /// Tells whether a source asks for `vmlinux.h`, so that its object follows from the types of a kernel.
+    /// Tells whether a source asks for `vmlinux.h`, so that its object depends on the types of a kernel.
     pub fn follows_types(unit: &Unit<'_>) -> bool {
         unit.files.values().map(String::as_str).chain([unit.source]).any(KernelTypes::are_asked_for)
     }
 
-    /// Takes the types of `vmlinux.h` from this file: BTF, or an ELF file that has it.
+    /// Takes the types of `vmlinux.h` from this file: BTF, or an ELF file with BTF.
     pub fn take_types_from(&self, path: &Path) {
         self.types.take_from(path);
     }
@@ -146,7 +148,7 @@ impl Compiler {
     fn arguments(&self, unit: &Unit<'_>, bcc: Option<&BccArguments>) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
         if let Some(bcc) = bcc {
-            // The dialect's headers take the place of others.
+            // The dialect's headers replace others.
             arguments.extend(["-isystem", headers::BCC].map(OsString::from));
             arguments.extend(bcc.arguments.iter().map(OsString::from));
         }
@@ -167,15 +169,15 @@ impl Compiler {
 /// The kernel applies the limit to ticks, which a busy host may assign to the wrong process, but reports the exact time. A killed
 /// run counts as over its limit if it has used at least one part of this many of the limit.
 const INACCURACY: u32 = 2;
-/// The argument by which the debug information has the text of the source.
+/// The argument that puts the source's text into the debug information.
 const EMBED: &str = "-gembed-source";
-/// The message of clang 14 for inline assembly, where the first declaration of a header comes from a macro: that header has no text in
-/// the debug information, and others have.
+/// The message of clang 14 for inline assembly, if the first declaration of a header comes from a macro: then
+/// this header has no text in the debug information, and others have.
 const MIXED_FILES: &str = "unassigned file number";
 /// LLVM's last message when an allocation fails.
 const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";
 
-/// Names files beside the source as the client does.
+/// Gives files beside the source the client's names.
 fn without_folders(log: &str) -> String {
     let (mut log, above) = (log.replace(&format!("{BESIDE}/"), ""), format!("{INNER}/../"));
     while log.contains(&above) {
@@ -215,7 +217,7 @@ const FLAGS: &[&str] = &[
     // An address-significance table makes the `object` crate rewrite section names.
     "-fno-addrsig",
     "-fno-stack-protector",
-    // There is one process, and it leaves no files behind: killing the child ends everything.
+    // The child is one process without files on the disk: killing the child ends everything.
     "-fintegrated-cc1",
     "-fno-crash-diagnostics",
     // Objects do not depend on the daemon's directory: same source, same bytes.

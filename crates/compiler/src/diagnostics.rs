@@ -18,7 +18,7 @@ pub struct Diagnostics {
 enum ClangSeverity {
     Error,
     Warning,
-    /// A message that explains the diagnostic before it; only the log shows it.
+    /// A message that explains the previous diagnostic; only the log shows it.
     Note,
 }
 
@@ -30,7 +30,7 @@ const MARKERS: [(&str, ClangSeverity); 5] = [
     ("remark: ", ClangSeverity::Note),
 ];
 
-/// A position as clang prints it; its lines and columns start at 1, and 0 means unknown.
+/// A position in clang's form; lines and columns start at 1, and 0 means unknown.
 #[derive(Clone, Copy)]
 struct Location<'a> {
     file: &'a str,
@@ -62,6 +62,10 @@ pub fn parse(field: &str, log: &str) -> Diagnostics {
             ClangSeverity::Note => continue,
         };
         list.push(finding(field, location, message, &mut includes));
+    }
+    // Another message of clang about a section that has the name of its function.
+    if found.errors.iter().any(|error| error.message.contains("clang gives both one symbol")) {
+        found.errors.retain(|error| !error.message.ends_with("is already defined"));
     }
     // This message of clang only says that there were other errors.
     if found.errors.len() > 1 {
@@ -116,7 +120,8 @@ fn location(text: &str) -> Option<Location<'_>> {
     Some(Location { file: head, line: last, column: None })
 }
 
-/// Tells whether clang's driver wrote the message: it prefixes the name it was called by, which may have a version.
+/// Tells whether clang's driver wrote the message: its prefix is the name of the call, perhaps with a
+/// version.
 fn is_clang(origin: &str) -> bool {
     origin.rsplit('/').next().is_some_and(|name| name.starts_with("clang")) && !origin.contains(' ')
 }
@@ -188,6 +193,11 @@ fn plain(message: &str) -> String {
     if message.contains("increment_is_for_integers") {
         return "increment() is for tables whose values are integers; look the entry up and change its fields".to_owned();
     }
+    if let Some(name) = message.strip_suffix(" changed binding to STB_GLOBAL") {
+        return format!(
+            "SEC(\"{name}\") has the name of the function {name}, and clang gives both one symbol: name the section otherwise, as SEC(\"xdp\")"
+        );
+    }
     if let Some(interface) = message.strip_prefix("use of undeclared identifier 'IFINDEX_") {
         let interface = interface.trim_end_matches('\'');
         return format!(
@@ -202,7 +212,7 @@ fn plain(message: &str) -> String {
     message.to_owned()
 }
 
-/// Returns the text of a failed assertion, which follows after "failed"; `None` if it has no text. The
+/// Returns the text of a failed assertion, which follows "failed"; `None` without a text. The
 /// condition may stand before the text.
 fn words_of_assertion(text: &str) -> Option<String> {
     let text = match text.strip_prefix(" due to requirement '") {

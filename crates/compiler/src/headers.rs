@@ -1,4 +1,4 @@
-//! The headers that the daemon brings with it, and the view of files in which clang sees them.
+//! The daemon's own headers, and clang's view of files.
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -10,7 +10,7 @@ use twinprobe_ebpf_common::finding::BESIDE;
 
 use crate::vmlinux::{self, KernelTypes};
 
-/// The directory of the headers for all sources, as clang sees it. There is no such directory on disk.
+/// The directory of the headers for all sources, in clang's view. The directory does not exist on disk.
 const COMMON: &str = "/twinprobe/include";
 /// The directory of the headers for sources in the dialect of BCC.
 pub const BCC: &str = "/twinprobe/bcc";
@@ -52,7 +52,7 @@ const BCC_HEADERS: [(&str, &str); 19] = [
     (NONE, include_str!("../headers/bcc/none.h")),
 ];
 const INTEGERS: &str = include_str!("../headers/bcc/stdint.h");
-/// The header that stands for every other one in [`NOTHING`].
+/// The header that stands for every other header in [`NOTHING`].
 const NONE: &str = "bcc/helpers.h";
 /// Headers of the kernel that sources for BCC include. User space does not have them. The dialect's own
 /// header has the parts that probes need.
@@ -77,16 +77,25 @@ const NOTHING: [&str; 19] = [
     "net/tcp_states.h",
     "string.h",
 ];
-/// The directory of headers that clang looks for last, and the headers: names that a host or a project may have, too.
+/// The last directory of clang's search for headers, and the headers: names that a host or a project may
+/// have, too.
 const LATE: &str = "/twinprobe/late";
-const LATE_HEADERS: [(&str, &str); 2] = [
+const LATE_HEADERS: [(&str, &str); 10] = [
+    ("asm/compiler.h", include_str!("../headers/bcc/none.h")),
+    ("bpf_elf.h", include_str!("../headers/bpf_elf.h")),
+    ("bpf_legacy.h", include_str!("../headers/bpf_legacy.h")),
+    ("iproute2/bpf_elf.h", include_str!("../headers/bpf_elf.h")),
+    ("linux/compiler.h", include_str!("../headers/bcc/none.h")),
     ("linux/kconfig.h", include_str!("../headers/bcc/none.h")),
+    ("net/ip.h", include_str!("../headers/kernel-ip.h")),
+    ("net/ipv6.h", "#include <linux/ipv6.h>\n"),
+    ("xdp/prog_dispatcher.h", "#include <xdp/xdp_helpers.h>\n"),
     ("xdp/xdp_helpers.h", include_str!("../headers/libxdp.h")),
 ];
-/// The header by which a directory is known to have the kernel's headers.
+/// The header that shows that a directory has the kernel's headers.
 const LINUX: &str = "linux/bpf.h";
-/// The directory of libbpf's headers for programs, as clang sees it. Those for loaders have names that projects give to headers of
-/// their own (`bpf.h`).
+/// The directory of libbpf's headers for programs, in clang's view. Headers for loaders have names that
+/// projects also give to their own headers (`bpf.h`).
 const LIBBPF: &str = "/twinprobe/libbpf";
 const HELPERS: &str = "bpf_helpers.h";
 const LIBBPF_HEADERS: [&str; 6] =
@@ -139,9 +148,10 @@ impl HeaderFiles {
         // space have a directory of their own.
         if let Some(linux) = host.iter().find(|path| path.join(LINUX).exists()).and_then(|path| path.to_str())
         {
-            let uapi = json!({ "type": "directory", "name": "uapi", "contents": [
-                { "type": "directory-remap", "name": "linux", "external-contents": format!("{linux}/linux") }
-            ]});
+            let folders = ["asm-generic", "linux"].map(|name| {
+                json!({ "type": "directory-remap", "name": name, "external-contents": format!("{linux}/{name}") })
+            });
+            let uapi = json!({ "type": "directory", "name": "uapi", "contents": folders });
             bcc.push(uapi.clone());
             common.push(uapi);
         }
@@ -151,7 +161,7 @@ impl HeaderFiles {
             json!({ "type": "directory", "name": LATE, "contents": late }),
         ];
         roots.extend(host.iter().filter_map(|path| path.to_str()).map(remap));
-        // Sources that come with a copy of libbpf's headers include these without their folder.
+        // Sources with a copy of libbpf's headers include these without their folder.
         let libbpf = libbpf(host);
         let after: &[&str] = if libbpf.is_some() { &[LIBBPF, LATE] } else { &[LATE] };
         roots.extend(libbpf);
@@ -174,7 +184,7 @@ fn libbpf(host: &[PathBuf]) -> Option<Value> {
     let there = LIBBPF_HEADERS.into_iter().filter(|name| directory.join(name).exists());
     let contents: Vec<Value> = there
         .map(|name| {
-            // Messages, and the stamps of what an object was made of, name the file itself.
+            // Messages, and the stamps of an object's input files, name the file itself.
             json!({ "type": "file", "name": name, "external-contents": directory.join(name), "use-external-name": true })
         })
         .collect();
@@ -191,12 +201,12 @@ fn remap(path: &str) -> Value {
     json!({ "type": "directory-remap", "name": path, "external-contents": path })
 }
 
-/// Returns the path by which a process opens a file that it has inherited.
+/// Returns the path for a process to open an inherited file.
 pub fn path(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Makes a file that is in no directory, and whose content can't change any more.
+/// Makes a file outside of all directories, whose content can't change any more.
 pub fn sealed(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = std::fs::File::from(file);

@@ -1,5 +1,5 @@
-//! The objects of the sources that were compiled last. A source is not compiled again while no header has changed that clang
-//! has read for it.
+//! The objects of the last compiled sources. A source is compiled once while the headers that clang has read
+//! for the source are unchanged.
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +43,7 @@ struct KnownObject {
 #[derive(PartialEq, Eq)]
 struct PathStamp {
     path: PathBuf,
-    /// Inode, size, and seconds and nanoseconds of the last change; `None` if it is not there.
+    /// Inode, size, and seconds and nanoseconds of the last change; `None` without a file.
     is: Option<[i128; 4]>,
 }
 
@@ -94,7 +94,7 @@ fn header(line: &str) -> Option<&str> {
 }
 
 impl ObjectCache {
-    /// Returns the object, unless something that it was made of has changed.
+    /// Returns the object if all its inputs are unchanged.
     pub fn get(&self, key: &ObjectKey) -> Option<CompiledObject> {
         let mut known = self.0.lock();
         let entry = known.get(key)?;
@@ -105,7 +105,7 @@ impl ObjectCache {
         Some(CompiledObject { reused: true, ..entry.object.clone() })
     }
 
-    /// Keeps an object that `clang` has made after it had read these headers.
+    /// Keeps an object that `clang` has made from these headers.
     pub fn keep(&self, key: ObjectKey, object: &CompiledObject, clang: &Path, headers: BTreeSet<PathBuf>) {
         if object.elf.len() > LONGEST {
             return;

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// The limits of compilations: processor time, time, bytes of the object and of the log, memory, and how many there may be at once.
+/// The limits of compilations: processor time, time, bytes of the object and of the log, memory, and their
+/// number at once.
 #[derive(Clone, Copy, Debug)]
 pub struct CompileLimits {
     /// The limit of processor time: a source that needs more is the client's fault.
@@ -16,7 +17,7 @@ pub struct CompileLimits {
     pub log: usize,
     /// The bytes of address space; the largest probes take a quarter of this, most of it for libraries.
     pub memory: u64,
-    /// The bytes of memory that it writes to; the largest probes take 100 MiB.
+    /// The bytes of memory for its writes; the largest probes take 100 MiB.
     pub data: u64,
     pub at_once: usize,
 }
@@ -48,8 +49,8 @@ impl CompileLimits {
     }
 }
 
-/// The bytes of memory that this process may use: those of the machine, or of the smallest control group around the
-/// process.
+/// The bytes of memory for this process: all memory of the machine, or of the smallest control group around
+/// the process.
 fn room() -> u64 {
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     let machine = read(Path::new("/proc/meminfo"));

@@ -11,6 +11,6 @@ pub struct CompiledObject {
     pub warnings: Vec<Finding>,
     /// The maps that the source itself shares with the other direction.
     pub shared: Vec<String>,
-    /// True if the source was known, so that clang had nothing to do.
+    /// True if the source was known, so that clang did not run.
     pub reused: bool,
 }

@@ -18,7 +18,7 @@ use crate::vmlinux::KernelTypes;
 /// The header directories that distributions may keep elsewhere, behind a symbolic link.
 const LINKED: [&str; 4] =
     ["/usr/include/linux", "/usr/include/asm", "/usr/include/asm-generic", "/usr/include/bpf"];
-/// A source that compiles only where the compiler's own headers can be read.
+/// A source that compiles only with access to the compiler's own headers.
 const TRIAL: &[u8] = b"#include <stdarg.h>\nva_list *trial;\n";
 /// The limit of open files of the compiler.
 const FILES: u64 = 256;
@@ -94,7 +94,7 @@ fn allowed(clang: &Path, headers: Vec<PathBuf>, limits: CompileLimits) -> Allowe
     Allowed { read, run, libraries, memory, data, cpu_time, open_files: FILES }
 }
 
-/// Returns the dynamic loader and the shared libraries of clang, which the loader lists if it is asked to.
+/// Returns the dynamic loader and the shared libraries of clang; the loader lists them on request.
 fn libraries(clang: &Path) -> Vec<PathBuf> {
     let output = child::command(clang).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null()).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -102,7 +102,7 @@ fn libraries(clang: &Path) -> Vec<PathBuf> {
     paths.map(PathBuf::from).collect()
 }
 
-/// Returns the directories in which clang says that it looks for headers.
+/// Returns the directories in which clang looks for headers, by its own report.
 fn header_directories(clang: &Path) -> Vec<PathBuf> {
     let output = child::command(clang)
         .args(["-target", "bpf", "-E", "-v", "-x", "c", "-"])

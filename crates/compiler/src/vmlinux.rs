@@ -27,6 +27,21 @@ struct bpf_lpm_trie_key {
 };
 #endif
 ";
+/// Types of the module psample, which most kernels do not show before it is loaded. Only programs beside those for packets
+/// read their members.
+const PSAMPLE: &str = "
+#ifndef TWINPROBE_PSAMPLE
+#define TWINPROBE_PSAMPLE
+struct psample_group;
+struct psample_metadata {
+	unsigned int trunc_size;
+	int in_ifindex;
+	int out_ifindex;
+	const unsigned char *user_cookie;
+	unsigned int user_cookie_len;
+} __attribute__((preserve_access_index));
+#endif
+";
 const ELF: &[u8] = b"\x7fELF";
 
 /// The header in memory. It takes a while to write, so the first source that asks for it waits.
@@ -59,7 +74,7 @@ impl KernelTypes {
         self.file.as_fd().try_clone_to_owned()
     }
 
-    /// Takes the types of another kernel: from BTF, or from an ELF file that has it.
+    /// Takes the types of another kernel: from BTF, or from an ELF file with BTF.
     pub fn take_from(&self, path: &Path) {
         self.state.lock().from = path.to_owned();
     }
@@ -69,7 +84,7 @@ impl KernelTypes {
         source.contains(NAME) || included(source).any(is_vmlinux)
     }
 
-    /// Writes the header, unless that is done. Fails with the reason.
+    /// Writes the header at the first call. Fails with the reason.
     pub fn write(&self) -> Result<(), String> {
         let mut state = self.state.lock();
         if let Some(written) = &state.written {
@@ -105,9 +120,11 @@ fn header(from: &Path) -> Result<String, String> {
     }
     let btf = Btf::parse(&bytes).map_err(|error| error.to_string())?;
     let mut text = btf.header().map_err(|error| error.to_string())?;
-    let has = |name: &str| text.contains(&format!("struct {name} {{"));
-    if !has("bpf_lpm_trie_key") && has("bpf_lpm_trie_key_u8") {
-        text.push_str(TRIE_KEY);
+    let lacks = |name: &str| !text.contains(&format!("struct {name} {{"));
+    let lacks_key = lacks("bpf_lpm_trie_key") && !lacks("bpf_lpm_trie_key_u8");
+    let lacks_psample = lacks("psample_metadata");
+    for (_, types) in [(lacks_key, TRIE_KEY), (lacks_psample, PSAMPLE)].iter().filter(|(lacks, _)| *lacks) {
+        text.push_str(types);
     }
     Ok(text)
 }

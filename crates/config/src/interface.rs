@@ -7,7 +7,7 @@ use crate::pods::PodSelector;
 /// One element of `interfaces`, or `pods`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfacePattern {
-    /// The name or pattern as the configuration has it, or words for the pods.
+    /// The name or pattern in the configuration, or words for the pods.
     pub text: String,
     /// The parsed pattern; `None` if `text` is not a pattern.
     pattern: Option<Pattern>,
@@ -31,12 +31,12 @@ impl InterfacePattern {
         self.pods.as_ref()
     }
 
-    /// Tells whether the element stands for all present and future interfaces that match, and not for a single one.
+    /// Tells whether the element means all present and future interfaces that match, and not a single one.
     pub fn is_pattern(&self) -> bool {
         self.pattern.is_some() || self.pods.is_some()
     }
 
-    /// Tells whether the element stands for this interface. It never does if pods decide.
+    /// Tells whether the element means this interface. It never does if it selects pods.
     pub fn matches(&self, name: &str) -> bool {
         self.pods.is_none()
             && self.pattern.as_ref().map_or(self.text == name, |pattern| pattern.matches(name))

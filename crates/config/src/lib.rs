@@ -11,7 +11,7 @@ mod window;
 
 pub use self::interface::InterfacePattern;
 pub use self::pods::PodSelector;
-pub use self::probe::{Code, DirectionConfig, MetricConfig, ProbeConfig};
+pub use self::probe::{Code, DirectionConfig, MetricConfig, ProbeConfig, SourceCode};
 pub use self::validate::names::is_probe_name;
 pub use self::validate::pods::check_pods;
 pub use self::validate::probe::{check_name, check_netns};

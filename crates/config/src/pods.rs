@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The labels that a pod and its namespace have. Without labels it is any pod.
+/// The labels that a pod and its namespace have. Without labels, any pod matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSelector {
     pub labels: BTreeMap<String, String>,
@@ -10,7 +10,7 @@ pub struct PodSelector {
 }
 
 impl PodSelector {
-    /// Tells whether a pod with these labels, in a namespace with those, is selected.
+    /// Tells whether the selector matches a pod with these labels in a namespace with those labels.
     pub fn selects(
         &self,
         labels: &BTreeMap<String, String>,

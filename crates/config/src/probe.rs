@@ -20,9 +20,10 @@ use crate::window::{Schedule, WindowConfig};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeConfig {
     pub name: String,
-    /// Names and patterns in the order of the configuration, at least one, none twice; or one element for pods.
+    /// Names and patterns in the order of the configuration, at least one, without repeats; or one element
+    /// for pods.
     pub interfaces: Vec<InterfacePattern>,
-    /// Names and patterns of interfaces that patterns do not stand for.
+    /// Names and patterns of interfaces that the patterns exclude.
     pub exclude_interfaces: Vec<InterfacePattern>,
     /// True if each interface has programs and maps of its own, and each row names its interface. No interface is a pattern then.
     pub per_interface: bool,
@@ -56,29 +57,29 @@ pub struct DirectionConfig {
     pub code: Code,
     /// The function for packets; `None` if the source or object has one only, or one that fits the hook.
     pub entry: Option<String>,
-    /// The initial values of variables, as documents render them.
+    /// The initial values of variables, in the form of documents.
     pub variables: BTreeMap<String, Value>,
-    /// The numbers of entries of maps, in place of those that their definitions have.
+    /// The numbers of entries of maps, in place of the numbers in their definitions.
     pub max_entries: BTreeMap<String, u32>,
     /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
     pub max_ns_per_packet: Option<u64>,
-    /// The metrics, no two with the same name. Those of one map agree on `snapshot` and `init`.
+    /// The metrics, no two with the same name. Metrics of one map agree on `snapshot` and `init`.
     pub metrics: Vec<MetricConfig>,
 }
 
-/// A source in eBPF C, and how it is compiled.
+/// A source in eBPF C, and the options of its compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceCode {
     pub text: String,
     /// The files that the source may include, by their paths below its folder.
     pub files: BTreeMap<String, String>,
     pub dialect: Dialect,
-    /// The functions that tables of programs lead to, in a source for BCC.
+    /// The functions in the tables of programs, in a source for BCC.
     pub calls: Calls,
     pub defines: BTreeMap<String, String>,
 }
 
-/// The program of a direction as it was sent.
+/// The program of a direction, as the client has sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
     Source(SourceCode),
@@ -115,7 +116,7 @@ pub struct MetricConfig {
 pub struct SumConfig {
     /// The limit of entries; `None` for the default of the map.
     pub entries: Option<usize>,
-    /// The time after which an entry leaves the sum if no window has had it; `None` if it stays.
+    /// The time after which an entry without windows leaves the sum; `None` if it stays.
     pub expires: Option<Duration>,
 }
 
@@ -142,7 +143,7 @@ impl ProbeConfig {
         self.interfaces.iter().find_map(InterfacePattern::pods)
     }
 
-    /// Tells whether an interface of this name is left out, even if a pattern matches it.
+    /// Tells whether the configuration excludes an interface of this name, even if a pattern matches it.
     pub fn excludes(&self, interface: &str) -> bool {
         self.exclude_interfaces.iter().any(|excluded| excluded.matches(interface))
     }
@@ -193,7 +194,7 @@ impl ProbeConfig {
         Direction::ALL.into_iter().filter_map(|direction| Some((direction, self.direction(direction)?)))
     }
 
-    /// The schedule on which the clock closes windows; `None` if only requests do.
+    /// The schedule on which the clock closes windows; `None` if only requests close them.
     pub fn schedule(&self) -> Option<Schedule> {
         self.window.as_ref()?.schedule
     }

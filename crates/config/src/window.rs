@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowConfig {
     pub schedule: Option<Schedule>,
-    /// The number of windows that are kept until they are acknowledged; beyond it the oldest window is dropped.
+    /// The largest number of windows without an acknowledgement; beyond it the oldest window is dropped.
     pub retain: usize,
     /// The same limit in bytes on disk.
     pub retain_bytes: u64,

@@ -1,4 +1,4 @@
-//! The cost of a probe, as a trial run measures it before the probe is attached.
+//! The cost of a probe in a trial run before its attachment.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::hook::Direction;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeCost {
     pub directions: BTreeMap<Direction, DirectionCost>,
-    /// The memory of all maps once they are full, in bytes. A map that each twin has for itself counts twice.
+    /// The memory of all full maps, in bytes. A map that each twin has for itself counts twice.
     pub map_bytes: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct DirectionCost {
     pub stack_bytes: u64,
 }
 
-/// The time that a program takes for the slowest of its sample frames.
+/// The time of a program for the slowest of its sample frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCost {
     /// The median of all runs, in nanoseconds beyond those of a program that does nothing; at least 1.

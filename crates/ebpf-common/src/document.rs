@@ -17,7 +17,7 @@ pub struct Head<'a> {
     pub origin: Option<&'a DocumentOrigin>,
     /// The names of the interfaces that the probe is attached to.
     pub interfaces: &'a [String],
-    /// The reasons why the numbers are not those of the wire; `None` if they are.
+    /// The reasons why the numbers differ from the wire; `None` without a reason.
     pub approximate: Option<&'a str>,
     /// The window that the snapshot metrics belong to, if one was closed.
     pub window: Option<&'a Window>,
@@ -25,34 +25,34 @@ pub struct Head<'a> {
     pub replayed: Option<&'a Replayed>,
 }
 
-/// The outcomes of the packets of captures. Each packet is counted once; `truncated`, `out_of_order`,
-/// `events` and `framed` are beside that.
+/// The outcomes of the packets of captures. Each packet counts once; `truncated`, `out_of_order`, `events`
+/// and `framed` count some of them a second time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// The packets that a program has seen.
     pub packets: u64,
     /// The packets that are shorter than an Ethernet header.
     pub too_short: u64,
-    /// The packets that are longer than those that the kernel runs a program on without an interface.
+    /// The packets that are too long for a run without an interface.
     pub too_long: u64,
     /// The packets that a program for single buffers sees whole only through an extra interface, which the daemon could not
     /// make.
     pub no_interface: u64,
-    /// The packets with more captured bytes than their length says.
+    /// The packets with more captured bytes than their length.
     pub wrong_length: u64,
-    /// The packets of a direction that the configuration has no program for.
+    /// The packets of a direction without a program.
     pub other_direction: u64,
     /// The packets that were left out by chance, because the configuration asks for a sample.
     pub not_sampled: u64,
     /// The captures that end within a packet.
     pub cut_off: u64,
-    /// The packets whose beginning alone was captured.
+    /// The packets whose capture is incomplete.
     pub truncated: u64,
-    /// The packets with an earlier time than a packet before. The programs' clock does not go back.
+    /// The packets with an earlier time than a previous packet. The programs' clock does not go back.
     pub out_of_order: u64,
-    /// The events that the programs have written, which no document has.
+    /// The events from the programs, which no document contains.
     pub events: u64,
-    /// The packets that had no Ethernet header and got one, by the kind of their link.
+    /// The packets that got an Ethernet header because they had none, by the kind of their link.
     pub framed: PacketCounts,
     /// The packets that no program can get, by the reason: a kind of link, or a fault of the packet.
     pub skipped: PacketCounts,
@@ -62,13 +62,14 @@ pub struct Replayed {
 pub type PacketCounts = BTreeMap<Cow<'static, str>, u64>;
 
 impl Replayed {
-    /// Returns the packets that had no Ethernet header and those that were skipped, each with the name of the list.
+    /// Returns the packets without an Ethernet header and the skipped packets, each with the name of the
+    /// list.
     pub fn lists(&self) -> impl Iterator<Item = (&'static str, &PacketCounts)> {
         let lists = [("framed", &self.framed), ("skipped", &self.skipped)];
         lists.into_iter().filter(|(_, counts)| !counts.is_empty())
     }
 
-    /// Returns the numbers with their names: the packets that were seen, and all others that are not 0.
+    /// Returns the numbers with their names: the number of seen packets, and all other numbers except 0.
     pub fn numbers(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let others = [
             ("too_short", self.too_short),
@@ -86,14 +87,14 @@ impl Replayed {
     }
 }
 
-/// The origin of a document. Node, probe, instance and the number of a window name the window among those of all
+/// The origin of a document. Node, probe, instance and number identify a window among the windows of all
 /// machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentOrigin {
     /// The name of the machine, as the operator has chosen it, or its host name.
     pub node: String,
-    /// The id that the probe got when it was created. A replacement keeps it; a probe that is created anew under the same
-    /// name gets another one.
+    /// The id of the probe since its creation. A replacement keeps it; a new probe of the same name
+    /// gets another one.
     pub instance: String,
     /// The labels of the probe's configuration.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -103,7 +104,7 @@ pub struct DocumentOrigin {
 /// The facts about the machine that renderings need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
-    /// Nanoseconds from the Unix epoch to the boot of the machine; what `ktime` counts from.
+    /// Nanoseconds from the Unix epoch to the boot of the machine, the zero of `ktime`.
     pub boot_time_ns: i128,
     /// Names by index, for `ifindex`.
     pub interfaces: HashMap<u32, String>,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// One ring for all CPUs. The kernel does not count the events that did not fit; it tells the program.
+    /// One ring for all CPUs. The kernel does not count events without room; it tells the program.
     Ringbuf,
     /// One ring per CPU. The kernel counts the events that did not fit.
     PerfEventArray,

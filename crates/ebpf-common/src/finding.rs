@@ -1,4 +1,4 @@
-//! The reasons why a configuration is refused: findings that name the stage, field, line and what to do.
+//! The reasons to refuse a configuration: findings that name the stage, field, line and correction.
 //! Findings become the `errors[]` of a problem document, or lines on a client's stderr.
 
 use std::error::Error;
@@ -31,14 +31,14 @@ pub struct Finding {
     /// Path in the configuration, e.g. `ingress.metrics[0].agg`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// The line in the source as it was sent, from 1.
+    /// The line in the client's source, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     /// The column in the line, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
     pub message: String,
-    /// Advice what to write instead, for frequent mistakes.
+    /// Advice with the correction, for frequent mistakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -81,7 +81,7 @@ impl Finding {
     }
 }
 
-/// Everything that is wrong with a configuration, found at once where that is possible.
+/// All mistakes of a configuration, found at once where that is possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub findings: Vec<Finding>,
@@ -108,7 +108,7 @@ impl From<Vec<Finding>> for Rejection {
     }
 }
 
-/// The message of an error with those of its causes, each once.
+/// The message of an error with the messages of its causes, each once.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -135,10 +135,10 @@ impl ProgramKind {
     }
 }
 
-/// A place on an interface that packets pass, as the kernel has it.
+/// A place on an interface that packets pass, in the kernel's terms.
 ///
-/// Hooks can't be compared, since a comparison with one hook would decide silently for each hook to come: a `match` makes
-/// the compiler ask. [`Hook::name`] identifies a hook where two of them may be the same.
+/// Hooks have no equality: a comparison with one hook would silently decide for each future hook, while a
+/// `match` makes the compiler ask. [`Hook::name`] identifies a hook if two of them may be the same.
 #[derive(Clone, Copy, Debug)]
 pub enum Hook {
     Xdp,
@@ -186,7 +186,7 @@ impl Hook {
         Self::ALL.into_iter().find(|hook| hook.name() == name)
     }
 
-    /// Tells whether programs are attached in a mode there: native or generic.
+    /// Tells whether programs have a mode there: native or generic.
     pub const fn has_modes(self) -> bool {
         match self {
             Self::Xdp => true,
@@ -194,7 +194,7 @@ impl Hook {
         }
     }
 
-    /// Tells whether programs of several owners are called in an order there.
+    /// Tells whether programs of several owners run there in an order.
     pub const fn has_positions(self) -> bool {
         match self {
             Self::Xdp => false,
@@ -212,8 +212,8 @@ impl Hook {
         }
     }
 
-    /// Verdicts that end a packet's way when they are enforced, ascending; all others let it pass on. `None`:
-    /// all but [`Self::pass`] do.
+    /// Verdicts that end a packet's way when they are enforced, in ascending order; with any other verdict
+    /// the packet passes on. `None`: all verdicts except [`Self::pass`].
     pub const fn final_verdicts(self) -> Option<&'static [i32]> {
         match self {
             Self::Xdp => None,

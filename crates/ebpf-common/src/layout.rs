@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct Layout {
     /// The number of bytes; for a bitfield member, of its declared type.
     pub size: usize,
-    /// The meaning that the type gives to the bytes.
+    /// The meaning of the bytes by their type.
     pub shape: Shape,
-    /// The rendering a `btf_decl_tag` asked for.
+    /// The rendering from a `btf_decl_tag`.
     pub render: Option<Render>,
 }
 
-/// The meaning that a type of C gives to the bytes of its values.
+/// The meaning of the bytes of a value by its type in C.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
@@ -31,7 +31,7 @@ pub enum Shape {
     Enum { signed: bool, variants: Vec<EnumVariant> },
     /// Members in declaration order. Members of anonymous structs and unions are listed among those of the parent.
     Struct(Vec<Member>),
-    /// Members as in a struct; they share bytes.
+    /// Members as in a struct, but sharing bytes.
     Union(Vec<Member>),
     /// `len` elements; several dimensions nest.
     Array { element: Box<Layout>, len: usize },
@@ -57,7 +57,7 @@ pub struct Member {
     pub bit_offset: usize,
     /// The width of a bitfield, in bits.
     pub bitfield: Option<u8>,
-    /// The meaning of the member's bytes; of a bitfield, the meaning of its declared type.
+    /// The meaning of the member's bytes; for a bitfield, the meaning of its declared type.
     pub layout: Layout,
 }
 
@@ -67,7 +67,7 @@ pub struct Member {
 pub enum Render {
     /// Four bytes in network order: `10.0.0.1`.
     Ipv4,
-    /// Sixteen bytes in network order: `2001:db8::1`; those that map an IPv4 address, as that.
+    /// Sixteen bytes in network order: `2001:db8::1`; an address that maps an IPv4 address appears as IPv4.
     Ipv6,
     /// An address of either family: four or sixteen bytes. An address that maps IPv4 is shown as IPv4.
     Ip,
@@ -79,11 +79,12 @@ pub enum Render {
     Be32,
     /// A number of eight bytes in network order.
     Be64,
-    /// `0x` and two digits a byte: a number from its highest byte, other bytes as they lie in memory.
+    /// `0x` and two digits a byte: a number from its highest byte, other bytes in the order of memory.
     Hex,
     /// Text up to the first NUL.
     String,
-    /// A number of sixteen bytes as a number; without it, in hex. Sums that 64 bits do not hold are kept like this.
+    /// A number of sixteen bytes in decimal; without this, in hex. Sums that 64 bits do not hold are kept
+    /// like this.
     Decimal,
     /// Nanoseconds since boot (`bpf_ktime_get_ns`), shown as a time of day.
     Ktime,
@@ -91,9 +92,11 @@ pub enum Render {
     Time,
     /// The index of an interface, shown as its name.
     Ifindex,
-    /// The number of a protocol above IP, shown by its name where it has one.
+    /// The number of a protocol above IP, shown by its name if it has one.
     Protocol,
-    /// A struct of an address and the number of its bits that count: `10.0.0.0/8`.
+    /// The flags of a TCP header, shown by their names: `SYN|ACK`.
+    TcpFlags,
+    /// A struct of an address and the number of its significant bits: `10.0.0.0/8`.
     Prefix,
     /// Slots of an array map that count values by magnitude. Documents have ranges and percentiles beside them.
     Histogram,
@@ -101,7 +104,7 @@ pub enum Render {
 
 impl Render {
     /// All renderings.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Ipv4,
         Self::Ipv6,
         Self::Ip,
@@ -116,6 +119,7 @@ impl Render {
         Self::Time,
         Self::Ifindex,
         Self::Protocol,
+        Self::TcpFlags,
         Self::Prefix,
         Self::Histogram,
     ];
@@ -137,12 +141,13 @@ impl Render {
             Self::Time => ("time", "integers of eight bytes"),
             Self::Ifindex => ("ifindex", "integers of four or eight bytes"),
             Self::Protocol => ("protocol", "integers of one to eight bytes"),
+            Self::TcpFlags => ("tcp_flags", "integers of one to eight bytes"),
             Self::Prefix => ("prefix", "structs of a number of bits and an address of four or sixteen bytes"),
             Self::Histogram => ("histogram", "ARRAY and PERCPU_ARRAY maps of unsigned integers"),
         }
     }
 
-    /// The rendering that a decl tag names, as layouts are stored with it; `None` for the tags of other tools.
+    /// The rendering for a decl tag, by its name in stored layouts; `None` for the tags of other tools.
     pub fn from_tag(tag: &str) -> Option<Self> {
         let tag: StrDeserializer<'_, value::Error> = tag.into_deserializer();
         Self::deserialize(tag).ok()
@@ -205,6 +210,7 @@ mod tests {
             "time",
             "ifindex",
             "protocol",
+            "tcp_flags",
             "prefix",
             "histogram",
         ] {

@@ -1,6 +1,6 @@
-//! The vocabulary that all crates of twinprobe share: the directions of programs ([`Direction`]), the types
-//! of maps ([`MapKind`]), the meaning of their bytes ([`Btf`], [`Layout`]), their content ([`RawTable`]), and
-//! the facts about metrics and documents ([`Aggregation`], [`Window`], [`Format`]). This crate does no IO.
+//! The vocabulary of all crates of twinprobe: the directions of programs ([`Direction`]), the types of maps
+//! ([`MapKind`]), the meaning of their bytes ([`Btf`], [`Layout`]), their content ([`RawTable`]), and the
+//! facts about metrics and documents ([`Aggregation`], [`Window`], [`Format`]). This crate does no IO.
 
 #![forbid(unsafe_code)]
 

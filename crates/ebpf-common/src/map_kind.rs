@@ -1,4 +1,4 @@
-//! The map types that a metric can read as a table, and what each can do.
+//! The map types that a metric can read as a table, and the abilities of each.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,18 +21,18 @@ pub enum MapKind {
     Global,
 }
 
-/// The family of a map type; each family is read in a way of its own.
+/// The family of a map type; each family has its own way of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapFamily {
-    /// Keys come and go: reading walks by key and deletes entries.
+    /// Keys come and go: a reading walks by key and deletes entries.
     Hash,
     /// Keys are `0..max_entries` and always exist: read by index, entries zeroed.
     Array,
     /// Keys are prefixes: walked by key, entries deleted.
     Trie,
-    /// Entries have no keys: reading is popping.
+    /// Entries have no keys: a reading pops them.
     Fifo,
-    /// The values are maps: those are read and emptied, the outer map stays as it is.
+    /// The values are maps: a reading reads and empties these; the outer map stays unchanged.
     Nested,
     /// One value without a key, in memory; reset to the initial value in the source.
     Global,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The time that the numbers of a metric count from. Only OpenMetrics shows it.
+/// The beginning of a metric's counts. Only OpenMetrics shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Temporality {
@@ -16,7 +16,7 @@ pub enum Temporality {
     Window,
     /// Numbers count from the deployment of the probe: windows are added up.
     Cumulative,
-    /// The map as it is; only the program resets it.
+    /// The present map; only the program resets it.
     Live,
 }
 
@@ -26,7 +26,8 @@ pub struct Completeness {
     /// The most entries that the map can have; `None` if no number of entries bounds it (variables, rings).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_entries: Option<u32>,
-    /// The entries that the map had when the window ended, of a sum of windows; `None` if these are the rows.
+    /// For a sum of windows, the entries of the map at the end of the window; `None` if the rows are the
+    /// entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries_used: Option<u64>,
     /// The counts of failed insertions; `None` if the source does not count them.
@@ -47,7 +48,7 @@ pub struct Losses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
-    /// Wraps in the width of the field, as it does in the program.
+    /// Wraps at the width of the field, like the program.
     Sum,
     /// The mean over all possible CPUs, truncated towards zero.
     Avg,
@@ -72,7 +73,7 @@ impl Aggregation {
 /// The way in which a metric becomes samples, beside its layout. Only OpenMetrics shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesRules {
-    /// The rules by which windows add up; `None` if they do not, or if an earlier version has stored the window.
+    /// The rules by which windows add up; `None` if they do not, or if the window is of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeRules>,
     /// The label of a key that has no parts; `None` for the usual one.
@@ -81,7 +82,7 @@ pub struct SeriesRules {
     /// The most entries that become samples, the largest ones; `None` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_series: Option<u64>,
-    /// The path of the number by which they are the largest; `None` for the first counter.
+    /// The path of the number for this choice; `None` for the first counter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series_by: Option<String>,
     /// The prefix of the names of the families, before the name of the metric; `None` for nothing.
@@ -89,7 +90,7 @@ pub struct SeriesRules {
     pub subsystem: Option<String>,
 }
 
-/// The rule by which a number in a new window joins the sum of the windows before.
+/// The rule by which a number in a new window joins the sum of the earlier windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeRule {
@@ -125,14 +126,14 @@ impl From<MergeRule> for MergeRules {
     }
 }
 
-/// The way in which a metric counts, as its configuration asks for it.
+/// The way in which a metric counts, according to its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// Each reading takes the counts since the last one out of this copy of the map.
+    /// Each reading takes the counts since the last reading out of this copy of the map.
     Window(MapCopy),
     /// The windows of a snapshot add up by these rules.
     Sum(MergeRules),
-    /// A reading shows the map as it is.
+    /// A reading shows the present map.
     Live,
 }
 
@@ -146,7 +147,7 @@ pub enum OnReplace {
     Reset,
 }
 
-/// The copy of the map that is read.
+/// The copy of the map for the reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapCopy {
     /// The copy that the programs write to.
@@ -164,7 +165,7 @@ pub enum AfterRead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
     Export,
-    /// Reset with the others, never shown.
+    /// Reset with the others, and never shown.
     Hidden,
 }
 

@@ -11,7 +11,7 @@ use crate::hook::{Hook, Position, Verdict, XdpMode};
 use crate::metric::{Counting, MapCopy, OnReplace, StrategyChoice, Visibility};
 use crate::{Aggregation, MergeRules};
 
-/// The hook at which a direction's program runs, and the program's place there.
+/// The hook of a direction's program, and the program's place there.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachRequest {
     pub hook: Hook,
@@ -25,7 +25,7 @@ pub struct AttachRequest {
 }
 
 impl AttachRequest {
-    /// All of the request, with the hook by its name: hooks have no equality.
+    /// The whole request, with the name of its hook: hooks have no equality.
     fn parts(self) -> impl Eq {
         let Self { hook, xdp_mode, verdict, sample, priority, position } = self;
         (hook.name(), xdp_mode, verdict, sample, priority, position)
@@ -40,7 +40,7 @@ impl PartialEq for AttachRequest {
 
 impl Eq for AttachRequest {}
 
-/// An entry that a map begins with; key and value are written as documents render them.
+/// An initial entry of a map; key and value have the form of documents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapEntry {
@@ -48,7 +48,7 @@ pub struct MapEntry {
     pub value: Value,
 }
 
-/// The entries that maps begin with, by the name of the map.
+/// The initial entries of maps, by the name of the map.
 pub type Fills = BTreeMap<String, Vec<MapEntry>>;
 
 /// The request for one metric.
@@ -64,12 +64,12 @@ pub struct MetricRequest {
     pub aggregation: Option<Aggregation>,
     pub strategy: StrategyChoice,
     pub on_replace: OnReplace,
-    /// The C name of the type that events are decoded by.
+    /// The C name of the type of events.
     pub event_type: Option<String>,
 }
 
 impl MetricRequest {
-    /// Returns the name of the map, or of the section that the variable is in.
+    /// Returns the name of the map, or of the variable's section.
     pub fn map_name(&self) -> &str {
         self.map.split_once(':').map_or(&self.map, |(section, _)| section)
     }
@@ -92,8 +92,8 @@ impl MetricRequest {
         }
     }
 
-    /// Returns the field of the configuration that makes the daemon write to the map: `init` resets it, and a snapshot
-    /// is cleared before it is used again. `None` if the map is only read.
+    /// Returns the field of the configuration because of which the daemon writes to the map: `init` resets
+    /// it, and a snapshot is cleared before its next use. `None` if the map is only read.
     pub const fn writing_field(&self) -> Option<&'static str> {
         match self.counting {
             Counting::Window(_) => Some("init"),

@@ -1,4 +1,4 @@
-//! The content of one map as it was read: bytes that the exporter decodes.
+//! The content of one map after its reading: bytes that the exporter decodes.
 
 pub mod changes;
 pub mod interface;
@@ -44,13 +44,13 @@ impl TableLayout {
     }
 }
 
-/// Entries in the order the kernel gave them: entry `i` is `key.size` bytes of `keys` and
-/// [`TableLayout::value_stride`] bytes of `values`.
+/// Entries in the kernel's order: entry `i` is `key.size` bytes of `keys` and [`TableLayout::value_stride`]
+/// bytes of `values`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawTable {
     /// The keys, one after the other.
     pub keys: Vec<u8>,
-    /// The values, one after the other; of PERCPU kinds, all slots of an entry.
+    /// The values, one after the other; for PERCPU kinds, all slots of an entry.
     pub values: Vec<u8>,
     /// The content of each entry's inner map, for maps of maps. `values` holds the ids of the inner maps.
     pub inner: Vec<RawTable>,
@@ -87,7 +87,7 @@ impl RawTable {
         self.inner.extend_from_slice(&other.inner);
     }
 
-    /// A copy of the entries `from..to`, or of as many of them as there are.
+    /// A copy of the entries `from..to`, as far as they exist.
     pub fn slice(&self, from: usize, to: usize, layout: &TableLayout) -> Self {
         fn part<T: Clone>(all: &[T], from: usize, to: usize, size: usize) -> Vec<T> {
             let end = (to * size).min(all.len());

@@ -10,9 +10,9 @@ pub enum Dialect {
     /// The dialect that the source looks like.
     #[default]
     Auto,
-    /// Maps and programs in sections, as libbpf loads them.
+    /// Maps and programs in sections, the style of libbpf.
     Libbpf,
-    /// Tables with methods, and functions without sections, as BCC compiles them.
+    /// Tables with methods, and functions without sections, the style of BCC.
     Bcc,
 }
 
@@ -38,13 +38,13 @@ pub fn included(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns a name without the steps by which it leaves the folder of a source.
+/// Returns a name without the steps out of the folder of a source.
 pub fn inside_of(name: &str) -> &str {
     name.trim_start_matches("../")
 }
 
-/// Tells whether a header has the types of a kernel, which the daemon makes itself: `vmlinux.h`, in any folder, also with
-/// the name of a processor or the number of a version, as in `vmlinux_x86.h` and `vmlinux-518.h`.
+/// Tells whether a header has the types of a kernel, which the daemon makes itself: `vmlinux.h`, in any
+/// folder, also with the name of a processor or a version, as in `vmlinux_x86.h` and `vmlinux-518.h`.
 pub fn is_vmlinux(name: &str) -> bool {
     const PROCESSORS: [&str; 14] = [
         "x86",
@@ -81,9 +81,9 @@ pub struct Unit<'a> {
     pub files: &'a BTreeMap<String, String>,
     pub defines: &'a BTreeMap<String, String>,
     pub dialect: Dialect,
-    /// The function for packets, for a source in the dialect of BCC that has several; `None` to choose.
+    /// The function for packets, for a source in the dialect of BCC with several functions; `None` to choose.
     pub entry: Option<&'a str>,
-    /// The functions that tables of programs lead to, for a source in the dialect of BCC: table, slot, function.
+    /// The functions in tables of programs, for a source in the dialect of BCC: table, slot, function.
     pub calls: &'a Calls,
     /// The source of the other direction, whose tables a source in the dialect of BCC may take over.
     pub other: Option<&'a str>,

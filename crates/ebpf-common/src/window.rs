@@ -1,12 +1,12 @@
-//! The window that snapshot metrics belong to, and figures about a probe's retained windows.
+//! The window of snapshot metrics, and figures about a probe's retained windows.
 
 pub mod owner;
 pub mod shape;
 
 use serde::{Deserialize, Serialize};
 
-/// The time between two flips; `start` and `end` are RFC 3339, by the wall clock. If the clock was set back behind the
-/// start, `start` is by the clock as it was at the end.
+/// The time between two flips; `start` and `end` are RFC 3339, by the wall clock. If the clock was set back
+/// behind the start, `start` is by the clock's setting at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// The number of the window; the first window of a probe has 1.
@@ -15,7 +15,7 @@ pub struct Window {
     pub start: String,
     /// The time at which the flip took the window's twin out of use.
     pub end: String,
-    /// Nanoseconds that have really passed (by the boot clock), even if the wall clock was set. Windows of
+    /// Nanoseconds of real time (by the boot clock), even if the wall clock was set. Windows of
     /// earlier versions lack it.
     #[serde(default)]
     pub duration_ns: Option<u64>,
@@ -34,22 +34,23 @@ pub struct Listing {
     /// The name of the machine that the probe runs on.
     #[serde(default, skip_serializing_if = "is_default")]
     pub node: String,
-    /// The id that the probe got when it was created.
+    /// The id of the probe since its creation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub instance: String,
-    /// The number after which the list begins: the number in the request, or the last one that its collector has acknowledged.
+    /// The number before the list's beginning: the number in the request, or the last one that its collector
+    /// has acknowledged.
     #[serde(default)]
     pub after: u64,
     /// The oldest comes first.
     pub windows: Vec<WindowEntry>,
     /// The number of later windows that were lost: see [`WindowStatistics::lost`].
     pub lost_windows: u64,
-    /// The place of these windows.
+    /// The place of the lost windows.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lost: Vec<LostRange>,
 }
 
-/// Lost windows, between which no other window of the list was.
+/// Lost windows without another window of the list between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostRange {
     pub first: u64,
@@ -86,12 +87,13 @@ pub struct WindowStatistics {
     pub lost: u64,
     /// The number of lost windows whose files were damaged.
     pub damaged: u64,
-    /// The number of files that can't be read now, or that a later version has written. Such files stay as they are.
+    /// The number of files that can't be read now, or that a later version has written. Such files stay
+    /// unchanged.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unreadable: usize,
 }
 
-/// Tells whether a field has its default, and so need not be stored.
+/// Tells whether a field has its default, and so needs no storage.
 pub fn is_default<T: Default + PartialEq>(field: &T) -> bool {
     *field == T::default()
 }

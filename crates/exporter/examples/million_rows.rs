@@ -114,7 +114,7 @@ fn counters() -> Layout {
     )
 }
 
-/// Returns a metric and the entries of its map, in pieces.
+/// Returns a metric, and the entries of its map in pieces.
 fn metric(layout: TableLayout, agg: Option<Aggregation>) -> (Arc<Metric>, Vec<RawTable>) {
     let mut table = RawTable::default();
     for row in 0..ROWS {

@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::{
 
 use self::noted::Noted;
 
-/// A merge rule names a field that the value does not have; the path is that of the rule.
+/// A merge rule names a field that the value does not have; the path is in the rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value has no field {0}")]
 pub struct UnknownField(pub String);
@@ -27,11 +27,11 @@ const ROWS: usize = 4096;
 pub struct Accumulator {
     /// The layout of the windows.
     of: Arc<TableLayout>,
-    /// The layout of the sum: numbers that are added up have 64 bits, and times are those of the wall clock.
+    /// The layout of the sum: added numbers have 64 bits, and times are times of the wall clock.
     layout: Arc<TableLayout>,
     rules: MergeRules,
-    /// The width of the numbers. It grows once one of them has no room: nearly all sums fit into 64 bits, and the wider ones take
-    /// twice the room in the store.
+    /// The width of the numbers. It grows as soon as a number has no room. Nearly all sums fit into 64 bits,
+    /// and wider ones take twice the room in the store.
     width: SumWidth,
     leaves: Leaves<LeafJoin>,
     total: RawTable,
@@ -63,19 +63,19 @@ impl Accumulator {
         Ok(Self { of, layout, rules, width, leaves, total, index, ages, noted: None })
     }
 
-    /// The layout of the sum. Adding may make it wider.
+    /// The layout of the sum. An addition may make the sum wider.
     pub const fn layout(&self) -> &Arc<TableLayout> {
         &self.layout
     }
 
-    /// Adds window number `seq`, whose rows are as they were read from the map. `boot_time_ns` is the time by the wall clock
-    /// that its times count from.
+    /// Adds window number `seq`, with the rows from the map. `boot_time_ns` is the time of the boot by the
+    /// wall clock, from which its times count.
     pub fn add(&mut self, window: &RawTable, seq: u64, boot_time_ns: i128) {
         let of = Arc::clone(&self.of);
         self.add_of(window, &of, seq, boot_time_ns);
     }
 
-    /// Does the same with rows of another layout. Returns false if the rows do not fit.
+    /// Adds rows of another layout. Returns false if the rows do not fit.
     pub fn add_of(&mut self, rows: &RawTable, of: &TableLayout, seq: u64, boot_time_ns: i128) -> bool {
         if is_widest(&of.value) {
             self.widen();
@@ -273,8 +273,8 @@ fn merge(
     window: &[u8],
     merged: &mut Vec<u8>,
 ) -> bool {
-    // The entries of these maps exist from the start. A slot of zeros was written by no program, so `min` and `last`
-    // must not see its zero as a value.
+    // The entries of these maps exist from the start. No program wrote a slot of zeros, so `min` and `last`
+    // must not use its zero as a value.
     let always_there =
         layout.kind.is_percpu() || matches!(layout.kind.family(), MapFamily::Array | MapFamily::Global);
     let untouched = |slot: &[u8]| always_there && slot.iter().all(|&byte| byte == 0);

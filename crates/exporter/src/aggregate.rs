@@ -12,20 +12,21 @@ use twinprobe_ebpf_common::{Aggregation, Conversion, Layout, MergeRule, MergeRul
 
 use crate::metric::Metric;
 
-/// The way in which the values of a leaf of all CPUs become one.
+/// The way in which the values of all CPUs for a leaf become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverCpus {
     /// The join by a rule for values that CPUs have counted: CPUs that have counted nothing do not matter.
     Join(LeafJoin),
-    /// The mean over all CPUs, also of those that have counted nothing.
+    /// The mean over all CPUs, including CPUs that have counted nothing.
     Mean,
-    /// Over all CPUs, also of those that have counted nothing.
+    /// Over all CPUs, including CPUs that have counted nothing.
     All(MergeRule),
 }
 
 impl OverCpus {
     /// Returns the way for the leaf at `path`; `None` if the leaf is taken from the value of a single CPU. `avg`, `min`
-    /// and `max` apply to numbers that can be compared. Every other leaf follows the rules by which windows add up.
+    /// and `max` apply to numbers that can be compared. Every other leaf follows the rules for adding
+    /// windows.
     fn of(aggregation: Aggregation, rules: &MergeRules, path: &str, meaning: Meaning) -> Option<Self> {
         let by_field = MergeRules { default: MergeRule::Sum, ..rules.clone() };
         let join = by_field.join(path, meaning);
@@ -40,8 +41,8 @@ impl OverCpus {
         }
     }
 
-    /// Returns the bits of one leaf, made from those of all CPUs. The bits are as
-    /// [`twinprobe_ebpf_common::field::leaf::Leaf::load`] gives them. Each CPU's bits come with a flag: true if the CPU
+    /// Returns the bits of one leaf, made from those of all CPUs. The bits have the form of
+    /// [`twinprobe_ebpf_common::field::leaf::Leaf::load`]. Each CPU's bits come with a flag: true if the CPU
     /// has counted anything.
     fn fold(self, kind: LeafKind, width: u32, values: impl Iterator<Item = (u128, bool)> + Clone) -> u128 {
         let all = values.clone().map(|(value, _)| value);
@@ -96,10 +97,10 @@ fn wide_mean(values: impl Iterator<Item = i128>, count: i128) -> i128 {
 pub struct Folded {
     pub value: Layout,
     widening: Option<Conversion>,
-    /// The numbers that are folded: as they are in the slots, and as they are in the folded value.
+    /// The folded numbers: their form in the slots, and their form in the folded value.
     from: Leaves<OverCpus>,
     to: Leaves<()>,
-    /// The times by which the newest of the slots is found.
+    /// The times that show the newest slot.
     times: Leaves<()>,
 }
 
@@ -146,7 +147,7 @@ impl Folder {
         Some(Self { folded, size, stride, value: Vec::new(), numbers: Vec::new() })
     }
 
-    /// Folds the slots of all CPUs into one value. The parts that can't be computed with (names, addresses, text) are taken
+    /// Folds the slots of all CPUs into one value. Parts without arithmetic (names, addresses, text) come
     /// from the CPU whose value has the newest time, else from the first CPU whose value is not zero.
     pub fn fold(&mut self, slots: &[u8]) -> &[u8] {
         let Self { folded, size, stride, value, numbers } = self;

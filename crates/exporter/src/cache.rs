@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The values that the formats and the aggregation have computed for one metric: one value of each type, made when it
-/// is first asked for. A copy of the cache starts empty, since the copied metric may be changed afterwards.
+/// The values that the formats and the aggregation have computed for one metric: one value of each type, made
+/// at its first use. A copy of the cache starts empty, since the copied metric may be changed afterwards.
 #[derive(Debug, Default)]
 pub struct Cache(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 

@@ -1,4 +1,5 @@
-//! One number of a metric as samples show it: the name and the labels by which a server that has stored them finds them again.
+//! One number of a metric, in the form of samples: the name and the labels by which a server finds its
+//! samples again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use crate::encode::openmetrics::samples::{Dimension, FamilySamples};
 use crate::encode::openmetrics::series::MetricSeries;
 use crate::metric::Metric;
 
-/// The name of a key that stands for all others, and the label of such a key that has several labels.
+/// The name of a key that represents all others, and the label of such a key that has several labels.
 const OTHER: &str = "other";
 const WHOLE: &str = "key";
 /// The label with the upper bound of a bucket.
 const BOUND: &str = "le";
-/// The label that tells the values of CPUs apart.
+/// The label that distinguishes the values of CPUs.
 const CPU: &str = "cpu";
-/// The part of a number by which a float may differ from the integer that it stands for.
+/// The part of a number by which a float may differ from its integer.
 const NOISE: f64 = 1e-9;
 
 /// The samples of one number of a metric.
@@ -27,19 +28,21 @@ const NOISE: f64 = 1e-9;
 pub struct ExportedNumber {
     /// The name of the samples.
     pub name: String,
-    /// True if the samples are those of a counter.
+    /// True if the samples belong to a counter.
     pub is_counter: bool,
-    /// The labels by which the samples of different keys differ.
+    /// The labels that distinguish the samples of different keys.
     pub by: Vec<String>,
     /// The labels of the values of CPUs and of the items of arrays, whose samples make one number.
     pub parts: Vec<String>,
     /// True if only the largest keys have samples.
     pub is_limited: bool,
+    /// The place of the first label that samples of all other keys lack: behind that of the interface.
+    others: usize,
     /// The labels that make the key, and its plan; `None` if there are no keys.
     keys: Vec<String>,
     plan: Option<Plan<String>>,
     scale: Scale,
-    /// The unit of the bounds if the samples are buckets, each of which includes those below it.
+    /// The unit of the bounds if the samples are buckets. Each bucket includes those below it.
     bounds: Option<Scale>,
 }
 
@@ -57,6 +60,11 @@ impl ExportedNumber {
     ) -> Result<Self, NoSamples> {
         let series = MetricSeries::new("", configured, &[], metric, Arc::default());
         let samples = &series.samples;
+        if samples.is_histogram && !metric.is_histogram() {
+            return Err(NoSamples(
+                "each interface has a histogram of its own, and charts of history show one",
+            ));
+        }
         if samples.is_histogram {
             let value = samples.values.first().ok_or(NoSamples("OpenMetrics has no samples of it"))?;
             return Ok(Self::of_buckets(&series, value));
@@ -74,7 +82,8 @@ impl ExportedNumber {
         let plan = layout.kind.has_keys().then(|| Plan::new(&layout.key, str::to_owned));
         let mut by = keys.clone();
         by.extend(plan.as_ref().map(|_| label_of(&samples.padding.1)));
-        if series.is_limited() && keys.len() > 1 && !by.iter().any(|label| label == WHOLE) {
+        let others = usize::from(layout.interface_bytes() > 0);
+        if series.is_limited() && keys.len() > others + 1 && !by.iter().any(|label| label == WHOLE) {
             by.push(WHOLE.to_owned());
         }
         Ok(Self {
@@ -83,6 +92,7 @@ impl ExportedNumber {
             by,
             parts: cpus.into_iter().chain(items).collect(),
             is_limited: series.is_limited(),
+            others,
             keys,
             plan,
             scale: value.scale,
@@ -98,6 +108,7 @@ impl ExportedNumber {
             by: vec![BOUND.to_owned()],
             parts: series.is_percpu().then(|| CPU.to_owned()).into_iter().collect(),
             is_limited: false,
+            others: 0,
             keys: Vec::new(),
             plan: None,
             scale: Scale::Decimal(0),
@@ -105,16 +116,16 @@ impl ExportedNumber {
         }
     }
 
-    /// Tells whether the samples are buckets of a histogram, each of which includes those below it.
+    /// Tells whether the samples are buckets of a histogram. Each bucket includes those below it.
     pub const fn is_of_buckets(&self) -> bool {
         self.bounds.is_some()
     }
 
-    /// Tells whether samples with these labels stand for all keys that have none of their own.
+    /// Tells whether samples with these labels represent all keys without samples of their own.
     pub fn is_others(&self, labels: &BTreeMap<String, String>) -> bool {
         let is_other = |name: &str| labels.get(name).is_some_and(|text| text.trim_end_matches('_') == OTHER);
         self.is_limited
-            && match &self.keys[..] {
+            && match &self.keys[self.others..] {
                 [one] => is_other(one),
                 several => {
                     is_other(WHOLE) && several.iter().all(|name| name == WHOLE || !labels.contains_key(name))
@@ -122,7 +133,8 @@ impl ExportedNumber {
             }
     }
 
-    /// Returns the key that samples with these labels have, as documents show it; `null` if the map has no keys.
+    /// Returns the key for samples with these labels, in the form of documents; `null` if the map has no
+    /// keys.
     pub fn key(&self, labels: &BTreeMap<String, String>) -> Value {
         let text = |name: &String| labels.get(name).map_or("", |text| text.as_str());
         if let Some(scale) = self.bounds {
@@ -135,7 +147,8 @@ impl ExportedNumber {
         }
     }
 
-    /// Returns a sample in the unit of the metric, as documents have it; `None` for NaN and for infinities.
+    /// Returns a sample in the unit of the metric, in the form of documents; `None` for NaN and for
+    /// infinities.
     pub fn original(&self, sample: f64) -> Option<JsonNumber> {
         let number = unscaled(self.scale, sample);
         let whole = number.round();
@@ -158,7 +171,7 @@ fn unscaled(scale: Scale, number: f64) -> f64 {
     }
 }
 
-/// Returns the slot whose largest value this is; `None` for the bucket of all values.
+/// Returns the slot with this largest value; `None` for the bucket of all values.
 fn slot(bound: f64) -> Option<u64> {
     bound.is_finite().then(|| ((bound + 1.0).log2().round() - 1.0).max(0.0) as u64)
 }
@@ -190,7 +203,7 @@ fn assembled<'a>(plan: &Plan<String>, texts: &mut impl Iterator<Item = &'a str>)
     }
 }
 
-/// Returns a part of a key as documents show it: what is a number there is text in a label.
+/// Returns a part of a key in the form of documents: a number, if the label's text stands for one.
 fn part(plan: &Plan<String>, text: &str) -> Value {
     let number = match plan {
         Plan::Scalar { kind: Scalar::Bool, .. } => {

@@ -43,7 +43,7 @@ impl LargestRows {
     /// Fails if the value has no such number.
     pub fn new(metric: &Arc<Metric>, top: usize, by: Option<&str>) -> Result<Option<Self>, NoNumber> {
         let layout = &metric.layout;
-        if !layout.kind.has_keys() || layout.kind.is_nested() || metric.is_histogram() {
+        if !layout.kind.has_keys() || layout.kind.is_nested() || metric.has_slots() {
             return Ok(None);
         }
         let numbers = match Numbers::new(metric, by) {
@@ -58,7 +58,8 @@ impl LargestRows {
         Ok(Some(Self { metric, numbers, top, chosen, rest, others: 0, seen: 0 }))
     }
 
-    /// Adds entries of the metric. `boot_time_ns` is the time by the wall clock that their times count from.
+    /// Adds entries of the metric. `boot_time_ns` is the time of the boot by the wall clock, from which their
+    /// times count.
     pub fn add(&mut self, table: &RawTable, boot_time_ns: i128) {
         let layout = Arc::clone(&self.metric.layout);
         let mut left = RawTable::default();

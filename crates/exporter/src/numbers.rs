@@ -20,7 +20,8 @@ use crate::encode::openmetrics::rows::flat::{flat, flatten};
 use crate::encode::sink::DocumentSink as _;
 use crate::metric::Metric;
 
-/// The value has no number of this name. The text lists those that it has; the flag is true if these have names.
+/// The value has no number of this name. The text lists the existing numbers; the flag is true if they have
+/// names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoNumber(String, pub bool);
@@ -73,7 +74,7 @@ impl Number {
 /// Finds one number in each row of a metric.
 #[derive(Debug)]
 pub struct Numbers {
-    /// The metric, and the same as one table if it is a map of maps.
+    /// The metric, and its form as one table if it is a map of maps.
     nested: Arc<Metric>,
     metric: Arc<Metric>,
     path: String,
@@ -189,12 +190,13 @@ impl Numbers {
         &self.metric.layout
     }
 
-    /// Returns the rows of the metric as one table, which maps of maps have many of.
+    /// Returns the rows of the metric as one table; maps of maps have many tables.
     pub fn rows<'a>(&self, table: &'a RawTable) -> Cow<'a, RawTable> {
         flatten(&self.nested, Cow::Borrowed(table))
     }
 
-    /// Returns the numbers of values, one after the other, as rows have them. Bytes of a value that is cut off do not count.
+    /// Returns the numbers of values one after the other, in the form of rows. Bytes of a value that is cut
+    /// off do not count.
     pub fn column(&mut self, values: &[u8]) -> NumberColumn {
         let stride = self.metric.layout.value_stride().max(1);
         let values = values.chunks_exact(stride);
@@ -204,7 +206,7 @@ impl Numbers {
         }
     }
 
-    /// Returns the number of one value, as rows have it.
+    /// Returns the number of one value, in the form of rows.
     pub fn of(&mut self, value: &[u8]) -> Number {
         let Self { metric, leaves, folder, join, bits, .. } = self;
         bits.clear();
@@ -232,7 +234,7 @@ impl Numbers {
         }
     }
 
-    /// Returns a key in JSON, as documents show it; `null` where there are none.
+    /// Returns a key in JSON, in the form of documents; `null` without keys.
     pub fn key(&self, key: &[u8], context: &Context) -> String {
         let Some(plan) = &self.key else { return "null".to_owned() };
         let mut json = Json::default();
@@ -241,7 +243,7 @@ impl Numbers {
     }
 }
 
-/// Returns the place of the number if the value has only one, which must be unsigned and of whole bytes.
+/// Returns the place of the value's only number, which must be unsigned and of whole bytes.
 fn fixed_place(leaves: &Leaves<()>) -> Option<FixedPlace> {
     let (mut found, mut count) = (None, 0);
     leaves.for_each(|leaf, base| {
@@ -256,7 +258,7 @@ fn fixed_place(leaves: &Leaves<()>) -> Option<FixedPlace> {
 }
 
 impl FixedPlace {
-    /// Returns the numbers of values; `None` if one has more than 64 bits, as a sum may have.
+    /// Returns the numbers of values; `None` if one has more than 64 bits, which is possible for a sum.
     fn words<'a>(self, values: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u64>> {
         let Self { offset, size, swapped } = self;
         let number = |value: &'a [u8]| load_small(&value[offset..offset + size]);

@@ -11,6 +11,6 @@ pub struct Others {
     pub entries: u64,
     /// The layout of the only row.
     pub layout: Arc<TableLayout>,
-    /// One row, whose value is the joined one of all entries.
+    /// One row with the joined value of all entries.
     pub rows: RawTable,
 }

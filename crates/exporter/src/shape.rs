@@ -40,7 +40,7 @@ pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Arc<Metric>>, has_
         .metrics
         .iter_mut()
         .for_each(|metric| metric.names = has_owners && has_addresses(metric.key.as_ref()));
-    // The digest leaves out the explanations, because they change no table and no schema.
+    // The digest leaves out the explanations, which change no table and no schema.
     let mut bare = shape.clone();
     bare.metrics.iter_mut().for_each(|metric| metric.help.clear());
     let bytes = serde_json::to_vec(&bare).unwrap_or_default();
@@ -49,7 +49,7 @@ pub fn window_shape<'a>(metrics: impl IntoIterator<Item = &'a Arc<Metric>>, has_
     shape
 }
 
-/// Tells whether a key is an address or has one.
+/// Tells whether a key is an address or contains one.
 fn has_addresses(key: Option<&FieldShape>) -> bool {
     key.is_some_and(|key| key.addresses().next().is_some())
 }
@@ -71,7 +71,7 @@ fn metric(metric: &Arc<Metric>) -> MetricShape {
         help: metric.help.clone(),
         agg: metric.agg,
         reading: metric.temporality,
-        histogram: metric.is_histogram(),
+        histogram: metric.has_slots(),
         key,
         value,
         per_cpu: layout.kind.is_percpu() && folded.is_none(),
@@ -83,7 +83,7 @@ fn metric(metric: &Arc<Metric>) -> MetricShape {
 /// The result of [`families`], which is made once for a metric.
 struct Families(Vec<FamilyShape>);
 
-/// Returns the families of OpenMetrics that the numbers of a metric are in.
+/// Returns the OpenMetrics families of a metric's numbers.
 fn families(metric: &Arc<Metric>) -> Vec<FamilyShape> {
     let flat = flat(metric);
     let folded = Folded::of(&flat, &flat.layout);
@@ -197,6 +197,9 @@ fn scalar(kind: &Scalar, bits: u32) -> FieldContent {
                 .map(|(value, name)| ValueName { value: *value, name: name.clone() })
                 .collect(),
         },
+        Scalar::Flags(names) => {
+            FieldContent::Flags { flags: names.iter().map(|name| (*name).to_owned()).collect() }
+        }
         Scalar::Ktime | Scalar::Time => FieldContent::Time,
         Scalar::Ifindex => FieldContent::Interface,
     }
@@ -213,7 +216,7 @@ const fn meaning(meaning: Meaning) -> NumberMeaning {
     }
 }
 
-/// Returns the unit that a name says, in the words of the name.
+/// Returns the unit in a name, in the words of the name.
 fn unit(name: &str) -> Option<String> {
     let lower = name.to_ascii_lowercase();
     let mut words = lower.rsplit('_').filter(|word| !matches!(*word, "total" | "sum" | "max" | "min" | ""));

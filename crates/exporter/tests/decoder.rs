@@ -252,7 +252,7 @@ fn record(members: Vec<(Layout, Option<usize>)>, kind: u8) -> Layout {
     shaped(size, if is_union { Shape::Union(members) } else { Shape::Struct(members) })
 }
 
-/// Types of `leaf`s, with unions unless the test only computes with them.
+/// Types of `leaf`s, with unions unless the test only calculates with them.
 fn any_type(
     leaf: impl Strategy<Value = Layout> + 'static,
     kinds: std::ops::Range<u8>,
@@ -345,7 +345,7 @@ fn fold_number(
     }
 }
 
-/// The sums of the numbers of all slots, in 128 bits. `base` is the slot that other numbers are taken from.
+/// The sums of the numbers of all slots, in 128 bits. `base` is the slot from which other numbers come.
 fn show_sums(layout: &Layout, slots: &[&[u8]], base: &[u8], (start, width): (usize, usize)) -> String {
     let bits = |bytes| Bits { bytes, start, width };
     match &layout.shape {

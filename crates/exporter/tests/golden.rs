@@ -181,7 +181,7 @@ fn completeness() -> Vec<MetricTable> {
         of("roomy", MapKind::Hash, bound(8)),
         of("counted", MapKind::LruHash, Completeness { losses: losses(0, 3), ..bound(8) }),
         of("full", MapKind::Hash, bound(2)),
-        // Entries found no room, and others have been deleted since.
+        // Some entries had no room, and other entries have been deleted since.
         of("was_full", MapKind::Hash, Completeness { losses: losses(1, 4), ..bound(8) }),
         of("sum", MapKind::Hash, Completeness { entries_used: Some(1), ..bound(1) }),
         of("array", MapKind::Array, bound(2)),

@@ -1,4 +1,5 @@
-//! Keys that differ in any bit make documents that differ, in every format, and none of their entries is left out.
+//! Keys that differ in any bit make different documents in every format, and no document leaves out one of
+//! their entries.
 
 mod layouts;
 mod support;

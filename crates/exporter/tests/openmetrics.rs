@@ -52,7 +52,7 @@ fn openmetrics(document: &Document) -> (Vec<(String, String, serde_json::Value)>
     families(&encoded(document, &Context::default(), Format::OpenMetrics))
 }
 
-/// One page, and the numbers that it left out of each document.
+/// One page, and the number of omitted numbers of each document.
 fn page(documents: &[Document], own: &str, mut out: impl FnMut(&mut Vec<u8>)) -> Vec<u64> {
     let (mut page, mut tables, mut buffer) = (PageEncoder::new(), Vec::new(), Vec::new());
     for document in documents {
@@ -177,8 +177,8 @@ fn histograms_have_buckets_by_magnitude() {
     assert_eq!(buckets, [("1.0", "1"), ("3.0", "1"), ("7.0", "6"), ("15.0", "8"), ("+Inf", "8")]);
 }
 
-/// A number beside a histogram, with its name and `_sum`, is the sum of the counted values in base units. It does not
-/// become a family.
+/// A number beside a histogram, with its name and `_sum`, is the sum of the counted values in base units. It
+/// gets no family.
 #[test]
 fn histograms_have_sums_where_programs_keep_them() {
     let slots = || tagged(Render::Histogram, unsigned(8));
@@ -302,7 +302,7 @@ fn a_table_that_breaks_off_is_not_asked_for_again() {
     assert_eq!(skipped, 14);
 }
 
-/// The text of an answer is not a sample. Each answer continues from where the one before ended.
+/// The text of an answer is not a sample. Each answer continues where the previous one ended.
 #[test]
 fn the_count_of_what_is_left_out_never_falls_back() {
     let text = metric("m", MapKind::Array, None, [unsigned(4), char_array(4)], &[(&[0; 4], b"text")]);

@@ -84,8 +84,9 @@ proptest! {
     }
 }
 
-/// A metric as the encoder may expect it: each key comes once. The tests of readings and of journals check that, while
-/// maps change and processes are killed. Only a walk over a live trie may meet a key again.
+/// A metric in the state that the encoder may expect: each key comes once. The tests of readings and of
+/// journals check that, while maps change and processes are killed. Only a walk over a live trie may meet a
+/// key again.
 fn map() -> impl Strategy<Value = MetricTable> {
     metric().prop_map(|MetricTable { metric, table }| {
         if metric.layout.kind.family() == MapFamily::Trie && metric.temporality == Temporality::Live {

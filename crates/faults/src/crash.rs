@@ -33,7 +33,7 @@ pub fn fault(step: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits if `step` has a file to wait for. Blocks the thread.
+/// Waits if `step` has a file for that. Blocks the thread.
 pub fn pause(step: &str) {
     static AT: OnceLock<Vec<(String, PathBuf)>> = OnceLock::new();
     let at = AT.get_or_init(|| {

@@ -11,7 +11,7 @@ use crate::share::part;
 pub enum Wanted<'a> {
     /// The probe in this revision.
     Revision(&'a str),
-    /// No probe: the rollout has not reached this node yet.
+    /// No probe, because the rollout has not reached this node yet.
     Nothing,
     /// No probe: the assignment is not for this node.
     NotSelected,

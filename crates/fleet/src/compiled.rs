@@ -1,10 +1,11 @@
-//! The configuration that a node gives to its daemon: that of a revision, with compiled objects in place of the sources.
+//! The configuration that a node gives to its daemon: the revision's configuration, with compiled objects in
+//! place of the sources.
 
 use twinprobe_api::{ConfigDocument, DirectionDocument, RevisionObjects, RevisionSpec};
 
 use crate::revision::digest;
 
-/// The properties of a node that decide which objects it can load.
+/// The properties of a node that select loadable objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeMachine<'a> {
     /// The architecture, such as `x86_64`.
@@ -37,7 +38,7 @@ pub fn with_objects(config: &ConfigDocument, objects: &RevisionObjects) -> Confi
 }
 
 /// Tells whether a configuration with this digest is a revision in one of its forms: with the sources, or with objects
-/// for any kernel. A node may have put another form before an update of its kernel.
+/// for any kernel. A node may have put the form for its earlier kernel.
 pub fn is_form_of(spec: &RevisionSpec, found: &str) -> bool {
     if spec.digest == found {
         return true;

@@ -25,12 +25,12 @@ pub use self::decide::probe::{
     COMPLETE, FleetDecision, FleetNews, FleetView, ROLLED_BACK, decide, invalid, is_over, lease,
 };
 pub use self::decide::rule::{
-    FleetRuleDecision, FleetRuleView, decide_rule, invalid_rule, is_rule_name, rule_key, rule_of,
+    FleetRuleDecision, FleetRuleView, decide_rule, invalid_rule, misnamed_rule, rule_key, rule_of,
     rule_revision,
 };
 pub use self::losses::failed_inserts;
 pub use self::plan::FleetPlan;
-pub use self::report::{Observed, is_decided, refused, report};
+pub use self::report::{Observed, is_decided, refused, report, rule_report};
 pub use self::revision::{digest, revision_name};
 pub use self::rollout::{NodeView, StepVerdict, canaries, judge, members};
 pub use self::share::{WHOLE, first, part};

@@ -1,11 +1,11 @@
 //! A node's report, made from its daemon's answers.
 
-use twinprobe_api::{NodeReport, NodeState, ProbeStatus, Problem};
+use twinprobe_api::{NodeReport, NodeState, ProbeStatus, Problem, RuleStatus};
 
-/// The longest reason in a report, so that an object with it stays below 1 KB.
+/// The longest reason in a report: an object with a longer one could exceed 1 KB.
 const LONGEST: usize = 300;
 
-/// The observations of a node about a probe beside its status.
+/// A node's observations about a probe, without its status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// The windows that the probe has closed with the present configuration.
@@ -74,13 +74,30 @@ pub fn refused(probe: &str, node: &str, revision: &str, problem: &Problem) -> No
     }
 }
 
+/// Returns the report of a rule that the daemon has. `assignment` is the name of the rule's assignment.
+pub fn rule_report(assignment: &str, node: &str, revision: &str, status: &RuleStatus) -> NodeReport {
+    // A rule that has stopped itself stays stopped until its object changes.
+    let is_stopped = &*status.state == "stopped";
+    NodeReport {
+        probe: assignment.to_owned(),
+        node: node.to_owned(),
+        revision: revision.to_owned(),
+        state: if is_stopped { NodeState::Failed } else { NodeState::Running },
+        stage: is_stopped.then(|| "rule".to_owned()),
+        reason: status.reason.clone().or_else(|| status.last_error.clone()),
+        firing: &*status.state == "firing",
+        ..NodeReport::default()
+    }
+}
+
 /// Tells whether a daemon has decided about a configuration. One that starts, or has too much to do, has not decided yet; one
 /// without a compiler names the stage.
 pub fn is_decided(problem: &Problem) -> bool {
     !matches!(problem.status, 429 | 503) || problem.status == 503 && !problem.errors.is_empty()
 }
 
-/// Returns the line of a refusal that says the most: the first mistake, or the verifier's last word before its statistics.
+/// Returns the most telling line of a refusal: the first mistake, or the verifier's last word before its
+/// statistics.
 fn words(problem: &Problem) -> String {
     let first = problem.errors.first().map(|finding| twinprobe_api::finding_line(finding, "error"));
     let said = first.unwrap_or_else(|| problem.detail.clone());

@@ -15,7 +15,7 @@ use crate::steps::{RolloutPlan, RolloutStep};
 pub struct NodeView<'a> {
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
-    /// The node's last report, if it is about the revision of this rollout.
+    /// The node's last report about the revision of this rollout.
     pub report: Option<&'a NodeReport>,
 }
 
@@ -30,8 +30,8 @@ pub enum StepVerdict {
     Failed(Vec<FleetFailure>),
 }
 
-/// Returns the names of the canaries where a rollout asks for a number of them. Those of `before` stay as long as they are among
-/// the nodes: a node that joins displaces none of them.
+/// Returns the names of the canaries where a rollout asks for a number of them. Canaries in `before` stay as
+/// long as they are among the nodes: a new node displaces none of them.
 pub fn canaries(
     plan: &RolloutPlan,
     revision: &str,
@@ -50,7 +50,7 @@ pub fn canaries(
     canaries
 }
 
-/// Returns the nodes that run the revision in this step, those of earlier steps among them.
+/// Returns the nodes that run the revision in this step, including the nodes of earlier steps.
 pub fn members<'a>(
     plan: &RolloutPlan,
     step: &RolloutStep,

@@ -1,4 +1,4 @@
-//! The nodes that belong to a share. A node decides that for itself, so a step is one write for any number of
+//! The nodes that belong to a share. Each node decides about itself, so a step is one write for any number of
 //! nodes.
 
 use sha2::{Digest as _, Sha256};

@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_hours(24 * 7);
 /// One step: the canaries, or a share of all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutStep {
-    /// `canary`, or the share as people wrote it.
+    /// `canary`, or the share as in the spec.
     pub name: String,
     /// The share of nodes beside the canaries, in hundredths of a per cent.
     pub share: u16,

@@ -9,7 +9,7 @@ use crate::steps::RolloutPlan;
 /// The most failures that a status names.
 pub const FAILURES: usize = 10;
 
-/// Counts the nodes of a probe: all that are selected, and those that should have the revision by now.
+/// Counts the nodes of a probe: all selected nodes, and the nodes that should have the revision by now.
 pub fn tally(
     plan: &RolloutPlan,
     selected: &[NodeView<'_>],

@@ -90,7 +90,8 @@ impl Capabilities {
         }
     }
 
-    /// Returns the capabilities with the present state of the grace period methods; everything else stays as it was found.
+    /// Returns the capabilities with the present state of the grace period methods; everything else is
+    /// unchanged since the start.
     pub fn now(&self, quiescer: &Quiescer) -> Self {
         let mut now = self.clone();
         now.kernel.quiesce = quiescer.workers.in_use().name().to_owned();

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::DirectionCost;
 use twinprobe_ebpf_common::finding::Rejection;
 
+use crate::admit::uses::{MapUses, uses};
 use crate::attach::dispatcher::dispatchers::Dispatchers;
 use crate::attach::dispatcher::live::LiveRuns;
 use crate::attach::epoch::EpochWords;
@@ -21,7 +22,7 @@ use crate::capabilities::Capabilities;
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::Predecessor;
 use crate::load::pins::{self, Deployment, DeploymentPins, DirectionRecord};
-use crate::load::twins;
+use crate::load::{bind, twins};
 use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::DirectionPlan;
 use crate::plan::request::KernelFacts;
@@ -55,7 +56,7 @@ impl Kernel {
         measured: bool,
     ) -> Result<Arc<Self>, KernelError> {
         let failed = |call| move |error| KernelError::new(call, bpffs.display().to_string(), error);
-        // The method comes first: one that is not possible here is refused before any pin is touched.
+        // The check of the method comes first: an impossible method must not touch a pin.
         let quiescer = Quiescer::start(quiesce)
             .map_err(|error| KernelError::new("set-up", "the grace period", error))?;
         let quiescer = Arc::new(quiescer);
@@ -130,6 +131,12 @@ impl Kernel {
         cost::cost(plan, object, self.host.capabilities.kernel.possible_cpus)
     }
 
+    /// Returns what metrics can read of the program of a loaded direction.
+    pub fn uses(&self, plan: &DirectionPlan, object: &ProbeObject) -> Vec<MapUses> {
+        let linked = bind::linked(object, plan);
+        linked.map_or_else(|_| Vec::new(), |function| uses(plan, &object.defined, &function))
+    }
+
     /// Opens the direction that an earlier daemon loaded. Fails with the reason if the pins differ from the
     /// record.
     pub fn open_direction(
@@ -146,8 +153,8 @@ impl Kernel {
         let is_its = |record: &&DirectionRecord| record.direction == name && record.interface == interface;
         let record = deployment.directions.iter().find(is_its);
         let record = record.ok_or_else(|| format!("the record does not have the {name} direction"))?;
-        // The programs keep the kind that they were loaded with, even if their section means another kind to
-        // this version.
+        // The programs keep their kind from the load, even if their section means another kind to this
+        // version.
         if let Some(plan) = Arc::get_mut(&mut plan) {
             plan.frags = self.host.has_frags(plan.attach.hook, record.frags);
             plan.joined = record.joined;

@@ -3,12 +3,12 @@
 //! | folder | content |
 //! |---|---|
 //! | `plan` | the needs of a probe, from its object and its request alone: without a kernel and without root |
-//! | `admit` | the proof that a program only does what its probe may do |
+//! | `admit` | the proof that a program does only what its probe may do |
 //! | `load` | maps, programs, pins, and the content taken over from an earlier deployment |
 //! | `attach` | hooks, dispatchers, epoch words, grace periods, and attached probes |
 //! | `read` | the ways to read and reset a map, one file for each family of types |
 //! | `profile` | samples of where CPUs spend their time |
-//! | `trial` | the trials of what this kernel can do |
+//! | `trial` | the trials of this kernel's abilities |
 //! | `net`, `sys` | namespaces, interfaces and route netlink; system calls |
 
 mod admit;
@@ -23,6 +23,7 @@ mod read;
 mod sys;
 mod trial;
 
+pub use self::admit::uses::MapUses;
 pub use self::attach::attached::Attached;
 pub use self::attach::deployable::Deployable;
 pub use self::attach::dispatcher::health::Health;
@@ -56,7 +57,7 @@ pub use self::plan::object::ProbeObject;
 pub use self::plan::probe_plan::{
     DirectionPlan, Extraction, MapPlan, MetricPlan, MetricSource, OwnInterface, ProbePlan,
 };
-pub use self::plan::request::{DirectionRequest, KernelFacts};
+pub use self::plan::request::{DeclaredAt, DirectionRequest, KernelFacts};
 pub use self::plan::sees::Sees;
 pub use self::read::events::event_map::{EventMap, EventReader};
 pub use self::read::events::record::{EventRecord, ReadingEnd};

@@ -21,7 +21,7 @@ pub enum ChoiceError {
     Sample(Value),
 }
 
-/// Defines macros and gives variables their initial values, each in the directions that have it.
+/// Defines macros and sets initial values of variables, each in the directions that have it.
 pub fn choose(
     config: &mut ConfigDocument,
     defines: &BTreeMap<String, String>,
@@ -44,7 +44,7 @@ pub fn fleet_probe(name: &str, spec: &FleetProbeSpec) -> Result<ConfigDocument, 
     Ok(config)
 }
 
-/// Returns a configuration with the values that a rule gives it.
+/// Returns a configuration with the values of a rule.
 pub fn changed(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument, ChoiceError> {
     let mut config = config.clone();
     config.name = Some(change.name.clone());
@@ -107,7 +107,7 @@ fn not_a_number(direction: &DirectionDocument, name: &str, value: &str) -> Optio
     (is_word && !is_integer(&value)).then_some(ChoiceError::Number { name, value, default, about })
 }
 
-/// Tells whether a text is an integer as C has it.
+/// Tells whether a text is an integer in C.
 fn is_integer(text: &str) -> bool {
     let text = text.trim_end_matches(['u', 'U', 'l', 'L']);
     let (digits, base) = match text.get(..2) {

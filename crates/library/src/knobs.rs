@@ -6,7 +6,7 @@ pub struct Knob {
     pub name: String,
     /// The value without a choice.
     pub default: Option<String>,
-    /// The explanation in its comment.
+    /// The explanation from its comment.
     pub about: Option<String>,
 }
 
@@ -14,8 +14,8 @@ pub struct Knob {
 pub const OF_THE_HEADER: [&str; 5] =
     ["TWINPROBE_SINGLE_BUFFER", "TP_HEADERS", "TP_TAGS", "TP_LABELS", "TP_EXTENSIONS"];
 
-/// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, with what its comment says: a line
-/// `NAME=n`, spaces and words, which lines behind may continue.
+/// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, with their description: a
+/// line `NAME=n`, spaces and words in a comment; later lines may continue it.
 pub fn defines(source: &str) -> Vec<Knob> {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let mut found: Vec<Knob> = Vec::new();
@@ -70,7 +70,7 @@ fn variable(line: &str) -> Option<Knob> {
     {
         return None;
     }
-    // The licence, which has a section of its own, is not a choice; nor is a function.
+    // The licence, which has a section of its own, and functions are no choices.
     if declared.contains('(') {
         return None;
     }
@@ -84,14 +84,14 @@ fn variable(line: &str) -> Option<Knob> {
     })
 }
 
-/// Tells whether a text has a word that is not a part of a longer one.
+/// Tells whether a text contains a word as a whole.
 pub fn mentions(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(word)
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
 }
 
-/// Tells whether a source defines a macro in any case, so that a configuration can't choose its value.
+/// Tells whether a source always defines a macro, so that a configuration can't choose its value.
 pub fn is_fixed(source: &str, name: &str) -> bool {
     let is_defined = |line: &str| {
         let rest = line.trim().strip_prefix("#define ").and_then(|rest| rest.trim_start().strip_prefix(name));

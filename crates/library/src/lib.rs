@@ -1,4 +1,5 @@
-//! The library of probes and rules, which programs bring with them, and the settings that a source leaves to its configuration.
+//! The library of probes and rules in the binaries, and the settings that a source leaves to its
+//! configuration.
 
 #![forbid(unsafe_code)]
 

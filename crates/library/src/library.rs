@@ -1,4 +1,4 @@
-//! The library of probes: the configurations of `probes/`, which the binary brings with it.
+//! The library of probes: the configurations of `probes/`, embedded in the binary.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ pub struct LibraryEntry {
     pub title: String,
     /// The purpose of the probe.
     pub summary: String,
-    /// The hooks that it can run at, the default of its ingress first.
+    /// Its possible hooks, the default of its ingress first.
     pub hooks: Vec<String>,
     pub directions: Vec<String>,
-    /// The columns of each metric: those of the key, then those of the value.
+    /// The columns of each metric: columns of the key, then columns of the value.
     pub fields: BTreeMap<String, Vec<String>>,
-    /// Nanoseconds per packet by a trial on the machine that the library was measured on, as its README says.
+    /// Nanoseconds per packet in a trial on the machine that its README names.
     pub cost: u64,
     pub tags: Vec<String>,
 }
@@ -47,13 +47,13 @@ pub fn entry(name: &str) -> Result<(LibraryEntry, &'static str), LibraryError> {
     found.zip(page).ok_or_else(|| no_such_probe(name))
 }
 
-/// Refuses a name, with those that are nearest.
+/// Refuses a name, and lists similar names.
 fn no_such_probe(name: &str) -> LibraryError {
     let meant = meant(name, CONFIGURATIONS.iter().map(|known| known.0));
     LibraryError::NoSuchProbe { name: name.to_owned(), meant }
 }
 
-/// Returns the configuration of a probe of the library, its ingress at this hook if one is given.
+/// Returns the configuration of a probe of the library, with its ingress at `hook` if given.
 pub fn configuration(name: &str, hook: Option<&str>) -> Result<ConfigDocument, LibraryError> {
     let entry = index().into_iter().find(|entry| entry.name == name);
     let text = CONFIGURATIONS.iter().find(|(of, ..)| *of == name).map(|(_, text, _)| text);
@@ -76,7 +76,7 @@ pub fn configuration(name: &str, hook: Option<&str>) -> Result<ConfigDocument, L
     Ok(config)
 }
 
-/// Returns the configuration of a probe of the library, as it is.
+/// Returns the unchanged configuration of a probe of the library.
 pub fn library_probe(name: &str) -> Result<ConfigDocument, LibraryError> {
     configuration(name, None)
 }

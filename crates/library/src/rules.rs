@@ -1,4 +1,4 @@
-//! The rules of the library: the files of `probes/rules/`, which the binary brings with it.
+//! The rules of the library: the files of `probes/rules/`, embedded in the binary.
 
 use serde::Serialize;
 use twinprobe_api::{RuleDocument, parse_any_yaml};
@@ -14,7 +14,7 @@ pub struct LibraryRule {
     /// The condition for firing, and the actions.
     pub summary: String,
     pub rule: RuleDocument,
-    /// The file that the rule is from, with its comments.
+    /// The file of the rule, with its comments.
     #[serde(skip)]
     pub text: &'static str,
 }

@@ -17,4 +17,4 @@ pub use self::objects::nodes::{
     ProbeAssignment, ProbeAssignmentSpec, ProbeReport, ProbeReportSpec, ProbeRevision, ProbeRevisionSpec,
 };
 pub use self::objects::probe::{MonitoringProbe, MonitoringProbeSpec};
-pub use self::objects::rule::{MonitoringRule, MonitoringRuleSpec, RuleScope};
+pub use self::objects::rule::{MonitoringRule, MonitoringRuleSpec};

@@ -1,7 +1,7 @@
 //! Rules over windows: their expressions, their checks and their decisions. No IO.
 //!
-//! A [`RuleDocument`](twinprobe_api::RuleDocument) becomes a [`Rule`], which is checked against the
-//! [`WindowShape`](twinprobe_ebpf_common::window::shape::WindowShape) of the probe that it watches. [`Rule::judge`]
+//! [`Rule::new`] checks a [`RuleDocument`](twinprobe_api::RuleDocument) against the
+//! [`WindowShape`](twinprobe_ebpf_common::window::shape::WindowShape) of the watched probe. [`Rule::judge`]
 //! evaluates the conditions over a window, and [`RuleState::step`] decides what follows.
 
 #![forbid(unsafe_code)]
@@ -16,11 +16,14 @@ mod state;
 mod template;
 mod view;
 
+pub use self::expression::expression::NoValue;
 pub use self::expression::fault::ExpressionFault;
+pub use self::fleet::object::check_fleet_rule;
 pub use self::fleet::rule::{
-    FleetEvent, FleetRule, NodeWindow, PeriodDecision, end_of, period_of, reason, reason_back, state_before,
+    FleetEvent, FleetRule, NodeWindow, PeriodDecision, PeriodValues, end_of, period_of, reason, reason_back,
+    state_before,
 };
-pub use self::rule::{FLEET, Judgement, Rule};
+pub use self::rule::{FLEET, Judgement, MissingValue, Rule};
 pub use self::state::{Decision, RuleState};
 pub use self::template::{Templates, check_template};
 pub use self::view::WindowView;

@@ -8,7 +8,7 @@ use twinprobe_api::RuleDocument;
 
 use crate::rule::{DEFAULT_ACTIONS_PER_HOUR, Judgement, Rule};
 
-/// A rule stops after this number of windows in a row that it can't judge.
+/// The number of windows in a row that stops a rule unable to judge them.
 const MOST_FAILURES: u32 = 3;
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -19,7 +19,7 @@ pub struct RuleState {
     pub window: u64,
     /// The windows in a row for which the condition holds.
     pub holds: u32,
-    /// The number of the window at which the rule has fired; `None` once the actions of that firing have ended.
+    /// The number of the window of the firing; `None` once its actions have ended.
     pub firing: Option<u64>,
     /// The times of the actions of the last hour, nanoseconds since the Unix epoch, one for each action.
     pub taken: VecDeque<i64>,
@@ -36,7 +36,7 @@ pub struct RuleState {
 pub enum Decision {
     /// The rule takes its actions. The number of this window identifies them, so that repeated actions are recognized.
     Fire { window: u64 },
-    /// The rule ends the actions that it began at this window.
+    /// The rule ends the actions of this window's firing.
     End { fired_at: u64 },
 }
 
@@ -54,7 +54,10 @@ impl RuleState {
             return None;
         }
         self.window = window;
-        let Judgement { when, until } = match judgement {
+        // After the clock was set back, times ahead of it would keep the rule from firing, or stop it.
+        self.fired = self.fired.map(|fired| fired.min(end));
+        self.taken.iter_mut().for_each(|time| *time = end.min(*time));
+        let Judgement { when, until, .. } = match judgement {
             Ok(judgement) => judgement,
             Err(message) => return self.fail(&message),
         };
@@ -63,7 +66,7 @@ impl RuleState {
         if let Some(fired_at) = self.firing {
             return until.then(|| self.end(fired_at));
         }
-        // An action that would end immediately is not worth its cost.
+        // An action with an immediate end is not worth its cost.
         let is_due = self.holds >= rule.windows && !(until && rule.document().until.is_some());
         let is_cool = self.fired.is_none_or(|fired| end - fired >= nanoseconds(rule.cooldown));
         if is_due && is_cool { self.fire(rule, window, end) } else { None }

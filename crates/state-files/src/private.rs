@@ -22,7 +22,8 @@ const LINKS: u32 = 40;
 /// descriptors, locks included, until the child runs another program.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Makes sure that `directory` exists, that it and the directories above belong to this user or root, and that no other user can enter it.
+/// Makes sure that `directory` exists, that it and its parent directories belong to this user or root, and
+/// that no other user can enter it.
 pub fn directory(directory: &Path) -> io::Result<()> {
     let existing = directory.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
     if let Some(existing) = existing.filter(|existing| *existing != directory) {
@@ -39,7 +40,7 @@ pub fn directory(directory: &Path) -> io::Result<()> {
     owned(directory)
 }
 
-/// Fails if another user owns the directory `path` or one that it lies in, or may replace its content.
+/// Fails if another user owns the directory `path` or one of its parents, or may replace its content.
 pub fn owned(path: &Path) -> io::Result<()> {
     let path = absolute(path)?;
     let ours = geteuid().as_raw();
@@ -57,7 +58,7 @@ pub fn owned(path: &Path) -> io::Result<()> {
         };
         let (at, what) = (at.display(), path.display());
         let message = format!(
-            "{at} {wrong}, who could exchange what the daemon relies on; remove {at}, or choose another place than {what}"
+            "{at} {wrong}, who could exchange files of the daemon; remove {at}, or choose another place than {what}"
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
@@ -65,7 +66,7 @@ pub fn owned(path: &Path) -> io::Result<()> {
 }
 
 /// Fails if another user than root and the daemon's could change the file at `path`: the file or directory
-/// itself, the directories on the way, and the symbolic links, wherever they lead.
+/// itself, its parent directories, and the symbolic links, wherever they lead.
 pub fn trusted(path: &Path) -> io::Result<()> {
     let (mut at, mut links) = (PathBuf::from("/"), 0);
     expect_trusted(&at, path, &fs::metadata(&at)?, false)?;
@@ -162,8 +163,8 @@ pub fn try_lock(file: &File) -> io::Result<Lock> {
     }
 }
 
-/// Returns the users of the processes that have locked a file with this number, as far as they can be seen. Files of
-/// other file systems may have the same number: their users count, too.
+/// Returns the users of the processes that have locked a file with this number, as far as they are visible.
+/// Files of other file systems may have the same number: their users count, too.
 fn owners(inode: u64) -> Vec<u32> {
     // 1: FLOCK  ADVISORY  READ  1234 fe:01:5678 0 EOF
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -214,7 +215,7 @@ mod tests {
         assert!(message.contains("can be changed by every user"), "{message}");
         fs::set_permissions(&ours, Permissions::from_mode(0o1777)).unwrap();
         directory(&ours.join("inner")).unwrap();
-        // The directory that everybody could enter is closed to all others now.
+        // The formerly open directory is closed to all others now.
         fs::set_permissions(&ours, Permissions::from_mode(0o777)).unwrap();
         directory(&ours).unwrap();
         assert_eq!(fs::metadata(&ours).unwrap().mode() & 0o777, 0o700);

@@ -1,4 +1,4 @@
-//! Files that an operator exchanges while the daemon runs.
+//! Files that an operator may exchange while the daemon runs.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -21,7 +21,7 @@ pub fn wrong(option: &str, path: &Path, error: &dyn std::error::Error) -> String
     format!("the file {} of {option}: {error}", path.display())
 }
 
-/// Reads a whole file that gives rights. Fails if other users could change it, and where a pipe is in its place: the daemon
+/// Reads a whole file that gives rights. Fails if other users could change it, or if it is a pipe: the daemon
 /// would wait for a writer, and read no file again.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     private::trusted(path)?;

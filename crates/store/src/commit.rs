@@ -1,20 +1,21 @@
-//! One transaction for all changes that wait: the first thread also commits the changes of the others, and one sync of the
-//! disk makes all of them last.
+//! One transaction for all waiting changes: the first thread also commits the changes of the others, and one
+//! sync of the disk makes all of them last.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
 
 use rusqlite::Connection;
 
-/// A change of the store. It may be made again after a failure, and changes nothing else.
+/// A change of the store. The store may repeat the change after a failure, so the change has no other effect.
 pub type Change = Box<dyn Fn(&Connection) -> rusqlite::Result<()> + Send>;
 
 /// The events that a change must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// A loss of power, from the moment when the commit returns.
+    /// A power failure, from the moment when the commit returns.
     Now,
-    /// The end of the process, from the moment when the commit returns; a loss of power, from the next commit on.
+    /// The end of the process, from the moment when the commit returns; a power failure, from the next commit
+    /// on.
     Soon,
 }
 

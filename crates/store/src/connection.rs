@@ -13,9 +13,10 @@ use crate::error::{OpenError, io_error, is_read_only};
 const SCHEMA: &str = include_str!("schema.sql");
 /// Tables that came later.
 const LATER: &str = include_str!("later.sql");
-/// The mark that tells this store from other databases: `tpst`.
+/// The mark that distinguishes this store from other databases: `tpst`.
 const APPLICATION: i32 = i32::from_be_bytes(*b"tpst");
-/// The version of the tables, and of the meaning of their columns. Version 1 had no windows that build on others.
+/// The version of the tables, and of the meaning of their columns. Version 1 had no windows that depend on
+/// others.
 pub const VERSION: u32 = 2;
 /// The memory for pages of the file, in KiB.
 const CACHE: i64 = 2048;
@@ -24,7 +25,7 @@ const LOG_PAGES: u64 = 1000;
 const LOG_PART: u64 = 64;
 /// The size of a page of the file in bytes.
 pub const PAGE: u64 = 4096;
-/// A file that is mostly free is made smaller if it has more free pages than this.
+/// If the file has more free pages than this and they are most of it, it is made smaller.
 const VACUUM_PAGES: u64 = 4096;
 /// The time for which another process may keep the file locked: a check of the store reads it.
 const BUSY: Duration = Duration::from_secs(10);
@@ -43,8 +44,9 @@ pub fn writer(path: &Path) -> Result<Connection, OpenError> {
 }
 
 /// Drops the kernel's cached pages of the files, so that reads see the content of the disk. After a failed write the cache
-/// has pages that the disk lacks, and no later sync reports this (`mm/filemap.c`). On ext4 a repeated write of such a page
-/// is lost, too, because its block still counts as not written. Call this while this process has no connection to the files.
+/// has pages that the disk lacks, and no later sync reports this (`mm/filemap.c`). On ext4 a repeated write
+/// of such a page is lost, too, because its block still counts as unwritten. Call this while this process has
+/// no connection to the files.
 fn forget_unwritten(path: &Path) {
     for path in [path, &beside(path, "-wal")] {
         let Ok(file) = File::open(path) else { continue };
@@ -78,14 +80,15 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
             "BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
     } else if version < VERSION {
-        // Data of an earlier version keeps its meaning. The earlier version must not read data that is written from now on.
+        // Data of an earlier version keeps its meaning. The earlier version must not read data from the time
+        // after this.
         connection.pragma_update(None, "user_version", VERSION)?;
     }
     connection.execute_batch(LATER)?;
     let free: u64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
     let pages: u64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
     if free > VACUUM_PAGES && free > pages / 2 {
-        // Without room for this, the file keeps its size.
+        // Without room for a copy, the file keeps its size.
         let _ = connection.execute_batch("VACUUM");
     }
     // The log must be in the file before this connection writes: an earlier connection may have left writes without a
@@ -94,8 +97,8 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Tells whether the file system must find room for each write to a page that is mapped into memory: without
-/// room the kernel ends the process (SIGBUS).
+/// Tells whether the file system must find room for each write to a page in mapped memory: without room the
+/// kernel ends the process (SIGBUS).
 fn copies_on_write(path: &Path) -> bool {
     const BCACHEFS: u64 = 0xca45_1a4e;
     const BTRFS: u64 = 0x9123_683e;
@@ -106,12 +109,12 @@ fn copies_on_write(path: &Path) -> bool {
     system.is_some_and(|system| [BCACHEFS, BTRFS, F2FS, NILFS, ZFS].contains(&(system.f_type as u64)))
 }
 
-/// Keeps other connections out. Then the engine needs no file that is mapped into memory.
+/// Keeps other connections out. Then the engine needs no memory-mapped file.
 fn keep_alone(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "locking_mode", "exclusive")
 }
 
-/// Opens the store to read it, also where nothing can be written.
+/// Opens the store to read it, even if nothing can be written there.
 pub fn reader(path: &Path) -> Result<Connection, OpenError> {
     let exists = path.try_exists().map_err(|source| OpenError::of(path, source))?;
     if !exists {
@@ -134,12 +137,12 @@ pub fn reader(path: &Path) -> Result<Connection, OpenError> {
     let uri = uri(path);
     open(&uri, copies_on_write(path))
         .or_else(|error: rusqlite::Error| match is_read_only(path) {
-            // Nothing changes the files: no locks are needed, nor the file that connections share.
+            // Nothing changes the files, so connections need neither locks nor a shared file.
             true => open(&format!("{uri}?vfs=unix-none"), true),
             false => Err(error),
         })
         .or_else(|error| {
-            // A store that was closed in order has no log, and can be read without the files beside it.
+            // A store that was closed in order has no log, and is readable without the files beside it.
             let log = fs::metadata(beside(path, "-wal"));
             let has_log =
                 log.map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |file| file.len() > 0);
@@ -148,8 +151,9 @@ pub fn reader(path: &Path) -> Result<Connection, OpenError> {
         .map_err(|error| OpenError::of(path, io_error(&error, path)))
 }
 
-/// Fails if the head of the store's file is not that of a store of this version or an earlier one. Call this while this
-/// process has no connection to the file: closing the file takes away the locks that the connection has on it.
+/// Fails if the head of the store's file does not belong to this version of the store or to an earlier one.
+/// Call this while this process has no connection to the file: the close of the file would release the
+/// connection's locks.
 pub fn check_head(path: &Path) -> Result<(), OpenError> {
     let damaged = |reason: &str| OpenError::Damaged { path: path.to_owned(), reason: reason.to_owned() };
     let mut head = Vec::new();
@@ -157,7 +161,7 @@ pub fn check_head(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         read => read.map_err(|source| OpenError::of(path, source))?,
     };
-    // A loss of power may have left a file to which nothing was written yet.
+    // A power failure may have left an empty file.
     if head.is_empty() {
         return Ok(());
     }

@@ -47,8 +47,8 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Opens the store in a directory; makes it if it is not there. A store that nothing can be written to now is opened
-    /// to be read, and changes fail until that is over.
+    /// Opens the store in a directory; makes it if it is not there. A store without possible writes is opened
+    /// for reading, and changes fail until writes succeed.
     pub fn open(directory: &Path) -> Result<Arc<Self>, OpenError> {
         let path = directory.join(FILE);
         connection::check_head(&path)?;
@@ -73,7 +73,7 @@ impl Database {
         }))
     }
 
-    /// Opens the store in a directory to be read only, also while a daemon uses it.
+    /// Opens the store in a directory only for reading, even while a daemon uses it.
     pub fn open_to_read(directory: &Path) -> Result<Arc<Self>, OpenError> {
         let path = directory.join(FILE);
         connection::check_head(&path)?;
@@ -87,12 +87,12 @@ impl Database {
         }))
     }
 
-    /// Tells whether the store was opened to be read only.
+    /// Tells whether the store was opened only for reading.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
 
-    /// The file of changes that are not in the store's file yet.
+    /// The file of changes that are not yet in the store's file.
     pub fn log(&self) -> PathBuf {
         connection::beside(&self.path, "-wal")
     }
@@ -115,7 +115,7 @@ impl Database {
         Ticket(outcome)
     }
 
-    /// Waits until a change is made. The first one to come commits all that wait.
+    /// Waits until a change is made. The first waiting caller commits all changes that wait.
     pub fn wait(&self, ticket: &Ticket) -> io::Result<()> {
         let mut queue = self.queue.lock();
         loop {
@@ -138,7 +138,7 @@ impl Database {
         let mut files = self.files.lock();
         let all = self.transaction(&mut files, waiting);
         if all.is_err() && waiting.len() > 1 {
-            // One change must not keep the others from being made.
+            // One bad change must not prevent the others.
             for one in waiting {
                 let _ = one.outcome.set(self.transaction(&mut files, std::slice::from_ref(one)));
             }
@@ -175,8 +175,8 @@ impl Database {
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the store was opened to be read"));
         }
         if files.writer.is_none() {
-            // The reader is closed first: it may keep this process from writing the file, or assume that the file never
-            // changes.
+            // The reader is closed first: a reader may keep this process from writing the file, or assume
+            // that the file never changes.
             files.reader = None;
             let opened = connection::writer(&self.path).map_err(|error| match error {
                 OpenError::Io { source, .. } => source,
@@ -236,7 +236,7 @@ impl Database {
         self.read(count).map_or(0, |pages| pages.saturating_mul(connection::PAGE))
     }
 
-    /// Closes the file. Changes and reads after this open it again.
+    /// Closes the file. Later changes and reads open the store again.
     pub fn close(&self) {
         let mut files = self.files.lock();
         (files.writer, files.reader) = (None, None);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 use rustix::fs::StatVfsMountFlags;
 
-/// The size in bytes that the shared file of the engine grows by, twice.
+/// The step in bytes by which the shared file of the engine grows, twice.
 const ENOUGH: usize = 64 << 10;
 
 /// The reason why the store can't be opened. Nothing of it was changed.
@@ -30,7 +30,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Makes the error, which tells damaged content from other failures.
+    /// Makes the error, and distinguishes damaged content from other failures.
     pub fn of(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         if source.kind() == io::ErrorKind::InvalidData {
@@ -40,15 +40,15 @@ impl OpenError {
     }
 }
 
-/// Tells whether the file system of a file is mounted to be read only, or has become so by an error.
+/// Tells whether the file system of a file is read-only, also after an error.
 pub fn is_read_only(path: &Path) -> bool {
     let system = path.parent().and_then(|parent| rustix::fs::statvfs(parent).ok());
     system.is_some_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// Converts an error of the engine. `path` is the store, whose file system may say more.
+/// Converts an error of the engine. `path` is the store, whose file system may add a reason.
 pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
-    // A column of another type than every row has, or tables that statements do not fit.
+    // A column of an unexpected type, or tables that statements do not fit.
     let is_foreign = matches!(
         error,
         rusqlite::Error::SqlInputError { .. }
@@ -82,8 +82,8 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
     }
 }
 
-/// Tells whether the disk or its quota lacks the room that the engine wants at once. The engine itself does not report
-/// that it could not make its shared file, or could not make it larger.
+/// Tells whether the disk or its quota lacks the room that the engine wants in one step. The engine itself
+/// does not report that it failed to make or enlarge its shared file.
 fn full(path: &Path) -> Option<io::Error> {
     let tried = tempfile::tempfile_in(path.parent()?).and_then(|mut file| file.write_all(&[0; ENOUGH]));
     let kind = tried.err()?.kind();
@@ -97,7 +97,7 @@ pub fn disk_full() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None)
 }
 
-/// The error of rows that can't be as they were written.
+/// The error of rows with an impossible content.
 pub fn damaged(reason: &str) -> rusqlite::Error {
     let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
     rusqlite::Error::SqliteFailure(corrupt, Some(reason.to_owned()))

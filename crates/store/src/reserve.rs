@@ -15,7 +15,7 @@ const PART: u64 = 16;
 /// The pause before the next attempt to make the file.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A file that takes room until the store needs it.
+/// A file that occupies room until the store needs it.
 #[derive(Debug)]
 pub struct Reserve {
     path: PathBuf,

@@ -1,6 +1,6 @@
 //! The program: arguments, logs, signals, progress, summary.
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{StreamArgs, StreamLogFormat};
 use crate::config::stream::StreamConfig;
+use crate::rules::check;
 use crate::run::preview::{preview, schemas};
 use crate::run::stopping::Stopping;
 use crate::run::stream::{self, StreamOutcome};
@@ -26,6 +27,28 @@ const USAGE: u8 = 2;
 /// The time that a stream has for its end: daemons and receivers may not answer.
 const LAST: Duration = Duration::from_secs(8);
 const TICK: Duration = Duration::from_millis(500);
+/// The sequence that empties a line of a terminal.
+const EMPTY: &[u8] = b"\r\x1b[2K";
+
+/// Standard error. On a terminal a line of the log takes the place of the line that shows the progress.
+struct LogWriter {
+    is_terminal: bool,
+}
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut out = io::stderr().lock();
+        if self.is_terminal {
+            out.write_all(EMPTY)?;
+        }
+        out.write_all(line)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
 
 /// Runs the program: 0 after success, 1 after a failure, 2 for wrong usage.
 pub fn main() -> ExitCode {
@@ -57,12 +80,19 @@ fn start(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let ends = args.dry_run || args.schema || args.once;
         let config = if ends { config.resolved().await.context("from.kubernetes")? } else { config };
+        let mistakes = check::mistakes(&config).await;
+        if !mistakes.is_empty() {
+            for mistake in mistakes {
+                eprintln!("twinprobe stream: {mistake}");
+            }
+            return Ok(ExitCode::from(USAGE));
+        }
         if args.dry_run {
-            preview(config, &mut std::io::stdout().lock()).await?;
+            preview(config, &mut io::stdout().lock()).await?;
             return Ok(ExitCode::SUCCESS);
         }
         if args.schema {
-            schemas(config, &mut std::io::stdout().lock()).await?;
+            schemas(config, &mut io::stdout().lock()).await?;
             return Ok(ExitCode::SUCCESS);
         }
         let outcome = send(args, config).await?;
@@ -88,7 +118,7 @@ async fn send(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<StreamO
         tracing::info!(name = config.name, receiver = destination.target, "the stream begins");
     }
     let signals = tokio::spawn(signals(stopping.clone()));
-    let progress = std::io::stderr().is_terminal().then(|| tokio::spawn(progress(Arc::clone(&meter))));
+    let progress = io::stderr().is_terminal().then(|| tokio::spawn(progress(Arc::clone(&meter))));
     let outcome = tokio::select! {
         outcome = stream::run(config, args.once, listener, Arc::clone(&meter), stopping.clone()) => outcome,
         // A window without an acknowledgement comes again at the next start.
@@ -102,7 +132,7 @@ async fn send(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<StreamO
     Ok(outcome?)
 }
 
-/// Waits until a stream has been told to stop, and for [`LAST`] after that.
+/// Waits until the stream must stop, and then for [`LAST`].
 async fn overdue(stopping: &Stopping) {
     stopping.stopped().await;
     tokio::time::sleep(LAST).await;
@@ -136,7 +166,11 @@ async fn progress(meter: Arc<StreamMeter>) {
 
 fn summary(outcome: &StreamOutcome) -> String {
     let told = told(&outcome.totals);
-    if outcome.is_complete { told } else { format!("{told}; not all: a daemon or a receiver did not answer") }
+    if outcome.is_complete {
+        told
+    } else {
+        format!("{told}; some are missing: a daemon or a receiver did not answer")
+    }
 }
 
 fn told(totals: &StreamTotals) -> String {
@@ -166,11 +200,12 @@ fn start_logging(args: &StreamArgs) -> anyhow::Result<()> {
             .and_then(|levels| levels.parse().ok())
             .unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)),
     };
+    let is_terminal = io::stderr().is_terminal();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
-        .with_writer(std::io::stderr)
+        .with_writer(move || LogWriter { is_terminal })
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_ansi(is_terminal);
     match args.log_format {
         StreamLogFormat::Text => subscriber.finish().with(filter).init(),
         StreamLogFormat::Json => subscriber.json().finish().with(filter).init(),

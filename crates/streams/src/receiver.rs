@@ -1,4 +1,4 @@
-//! The interface of a receiver of windows: it takes a batch, and says which of the items it has stored for good.
+//! The interface of a receiver of windows: takes a batch, and returns the items that are stored for good.
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub enum StreamItem {
 #[derive(Clone, Debug)]
 pub struct StreamWindow {
     pub name: ItemName,
-    /// The document in the receiver's format, the same bytes each time.
+    /// The document in the receiver's format, always the same bytes.
     pub document: Bytes,
     /// The meaning of the document's keys and values.
     pub shape: Arc<WindowShape>,
@@ -111,17 +111,18 @@ pub struct Receipt(pub Vec<ItemFate>);
 /// The answer of a receiver about an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemFate {
-    /// The receiver has stored it for good.
+    /// The receiver has stored the item for good.
     Stored,
     /// The receiver had it before.
     Repeat,
-    /// The receiver does not have it, for this reason. The stream sends it again later; items of other series continue.
+    /// The receiver does not have it, for this reason. The stream sends the item again later; items of other
+    /// series continue.
     Pending(String),
     /// The receiver refuses samples of the window for good. The stream reports this and continues.
     Refused(RefusedSamples),
 }
 
-/// An item that a receiver will never take, however often it is sent.
+/// An item that a receiver refuses at each attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedSamples {
     /// The number of samples that are missing at the receiver.
@@ -215,8 +216,9 @@ impl StreamWindow {
 }
 
 impl StreamGap {
-    /// Returns the part of the gap that is new to a receiver; `None` if there is none. The receiver has all windows up to `known`, or
-    /// knows that they were lost: the first windows of a gap may have been lost after they had been stored there.
+    /// Returns the part of the gap that is new to a receiver; `None` if there is none. The receiver has all
+    /// windows up to `known`, or knows their loss. The first windows of a gap may be among them: daemons can
+    /// lose windows that the receiver has stored.
     pub fn after(&self, known: u64) -> Option<Self> {
         let mut rest = self.clone();
         if self.name.seq <= known {

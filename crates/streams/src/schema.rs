@@ -132,6 +132,11 @@ fn content(content: &FieldContent) -> Value {
             let names: Vec<&str> = names.iter().map(|name| &*name.name).collect();
             json!({ "anyOf": [{ "enum": names }, { "type": "integer" }] })
         }
+        FieldContent::Flags { flags } => {
+            let names = flags.join("|");
+            let names = json!({ "type": "string", "pattern": format!("^({names})([|]({names}))*$") });
+            json!({ "anyOf": [names, { "type": "integer" }] })
+        }
         FieldContent::Struct { fields } => {
             object(fields.iter().map(|member| (member.name.clone(), field(member))).collect())
         }

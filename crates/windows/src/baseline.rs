@@ -1,9 +1,10 @@
-//! The base of the open window: the sums of all windows before it, and rows of the open window that no map holds.
+//! The base of the open window: the sums of all windows before it, and rows of the open window outside of all
+//! maps.
 //!
 //! The newest window holds the sums. Before the commit of a replacement that is not enough: the daemon writes a baseline in
 //! the layouts of the new deployment. The baseline counts for the deployment with its serial, until the store has a window
-//! with its number. So a committed replacement has its sums, and one without a commit leaves the sums of the old deployment
-//! unchanged.
+//! with its number. So a committed replacement has its sums, and an uncommitted one leaves the sums of the
+//! old deployment unchanged.
 
 use std::borrow::Cow;
 use std::io;
@@ -42,8 +43,8 @@ struct BaselineHead<'a> {
     probe: Cow<'a, str>,
     /// The number of the open window.
     seq: u64,
-    /// The parts, in the order of the places that chunks of rows name. The ages of the entries have the places after
-    /// those of all parts.
+    /// The parts, in the order of the places that chunks of rows name. The places of the entries' ages come
+    /// after the places of all parts.
     parts: Cow<'a, [BaselinePart]>,
 }
 
@@ -108,7 +109,8 @@ impl Windows {
     }
 
     /// Returns the base of the open window of the deployment with this serial, or of the newest deployment if the
-    /// serial is not known; `None` if there is no base. A damaged one is reported, and the one before it is used.
+    /// serial is not known; `None` if there is no base. A damaged base is reported, and the one before it is
+    /// used.
     pub fn base(&self, serial: Option<u64>) -> Result<Option<Base>, BaseError> {
         loop {
             let baseline = self.index.lock().baseline_of(serial);

@@ -1,4 +1,4 @@
-//! Windows that a part of the daemon has to read before they are removed, however fast their collectors are.
+//! Windows that a part of the daemon must read before their removal, however fast their collectors are.
 
 use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_store::Durable;
@@ -6,8 +6,8 @@ use twinprobe_store::Durable;
 use crate::windows::Windows;
 
 impl Windows {
-    /// Keeps the windows after `used` until the holder has used them, also if they are acknowledged. Then they are in no list, and
-    /// limits remove them first. `None` ends the hold. A start knows no holders.
+    /// Keeps the windows after `used` until the holder has used them, even if they are acknowledged. Then
+    /// they are in no list, and limits remove them first. `None` ends the hold. A start knows no holders.
     pub fn hold(&self, holder: &str, used: Option<u64>) {
         let mut index = self.index.lock();
         match used {

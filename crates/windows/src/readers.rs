@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::body::stored::WindowReader;
 
-/// The windows that are being read, in the order in which they were opened.
+/// The windows that clients are reading, in the order of their opening.
 #[derive(Debug, Default)]
 pub struct Readers(Mutex<Vec<Weak<WindowReader>>>);
 

@@ -11,8 +11,8 @@ pub struct RetentionLimits {
     pub bytes: u64,
     /// The collectors that all must acknowledge a window before it is removed.
     pub collectors: Vec<String>,
-    /// True if a window counts as served, not as lost, when it is removed after the client that closed it has received all of
-    /// it.
+    /// If a window is removed after the client that closed it has received all of it: true if the window
+    /// counts as served, false if it counts as lost.
     pub taken_counts: bool,
 }
 
@@ -28,7 +28,7 @@ impl Default for RetentionLimits {
 pub struct ListBounds {
     /// The most windows.
     pub windows: usize,
-    /// The most bytes that they have in the store; the first one may have more.
+    /// The most bytes of these windows in the store; the first window may have more.
     pub bytes: u64,
 }
 
@@ -49,7 +49,7 @@ pub enum Missing {
     /// No collector was named that could miss the window.
     #[error("the window is not retained any more: there were too many, or they were too large")]
     Outlived,
-    #[error("the window was lost: it had to go, or it was damaged, before it was acknowledged")]
+    #[error("the window was lost: before its acknowledgement, it was removed or damaged")]
     Lost,
 }
 

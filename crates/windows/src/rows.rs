@@ -22,12 +22,12 @@ pub enum Form {
     Acknowledged,
     /// The window is damaged and set aside.
     Damaged,
-    /// The window is in no list, and kept because later ones hold only the changes in its sums.
+    /// The window is in no list; it is kept because later ones hold only the changes in its sums.
     BuiltOn,
 }
 
-/// The bits of a row's form for the state of the window. The bits above them hold a distance: from the number
-/// of the window with whole sums that begins its chain of changes to its own number.
+/// The bits of a row's form for the state of the window. The bits above them hold a distance: the window's
+/// number minus the number of the window with whole sums that begins its chain of changes.
 const FORM_BITS: u32 = 4;
 
 impl Form {
@@ -60,7 +60,7 @@ pub struct Baseline {
     pub is_file: bool,
 }
 
-/// A window whose probe's windows are not open yet.
+/// A window of a probe whose windows are not open yet.
 #[derive(Debug)]
 pub struct FoundWindow {
     pub entry: WindowEntry,

@@ -1,4 +1,4 @@
-//! The bodies of windows, as their readers get them.
+//! The bodies of windows for their readers.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl Windows {
     pub fn open_all(&self, windows: &[Arc<StoredWindow>]) -> Vec<Result<WindowReader, WindowError>> {
         let small = windows.iter().filter(|window| !window.is_file);
         let ids: Vec<i64> = small.map(|window| window.id).collect();
-        // A window whose body is not among these tells itself why.
+        // A window without a body in this list gives its own reason.
         let mut bodies = rows::window_bodies(&self.database, &ids).unwrap_or_default();
         let open = |window: &Arc<StoredWindow>| match bodies.remove(&window.id) {
             Some(body) => window.open_with(self, Ok(Content::Bytes(body))),

@@ -30,7 +30,7 @@ pub struct WindowStore {
     budget: u64,
     /// Clients that take windows.
     pub readers: Readers,
-    /// Tells of each window that is listed from now on.
+    /// A message for each newly listed window.
     pub closed: broadcast::Sender<Arc<Closed>>,
     /// All windows. The map is shared with readers of all probes, who read after each window.
     probes: Mutex<Arc<Opened>>,
@@ -100,7 +100,7 @@ impl WindowStore {
         self.probes.lock().values().cloned().collect()
     }
 
-    /// The windows of a probe, which may not have any yet.
+    /// The windows of a probe that may have none yet.
     pub fn of(&self, probe: &str) -> Arc<Windows> {
         let mut probes = self.probes.lock();
         let windows = Arc::make_mut(&mut probes).entry(probe.to_owned()).or_insert_with(|| {
@@ -113,7 +113,7 @@ impl WindowStore {
     }
 
     /// Removes the windows of a probe. `commit` makes the given change together with the removal of the probe, in one
-    /// transaction. Other holders of these windows can't write any longer.
+    /// transaction. Other holders of these windows can write no longer.
     pub fn remove<E>(&self, probe: &str, commit: impl FnOnce(Change) -> Result<(), E>) -> Result<(), E> {
         let opened = self.probes.lock().get(probe).cloned();
         let Some(windows) = opened else { return commit(Box::new(|_| Ok(()))) };
@@ -122,8 +122,8 @@ impl WindowStore {
         Ok(())
     }
 
-    /// Writes facts that otherwise only the rows of windows have, at the end of the daemon: if a row is missing at the
-    /// next start, its window counts as damaged.
+    /// Writes facts at the end of the daemon that otherwise only the rows of windows contain. If a row is
+    /// missing at the next start, its window counts as damaged.
     pub fn settle(&self) {
         self.all().iter().for_each(|windows| windows.save());
     }

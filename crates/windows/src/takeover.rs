@@ -38,7 +38,8 @@ struct TakeoverPlan {
     baselines: Vec<PlannedRow<((u64, u64), Baseline)>>,
 }
 
-/// The form that a file's name says. The order is that of renaming: the last one holds if a window has several files.
+/// The form in a file's name. The order is that of renaming: the last one holds if a window has several
+/// files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FileForm {
     Window,

@@ -20,7 +20,8 @@ impl Windows {
         Some(between)
     }
 
-    /// The windows whose changes make the sums of `window`, the one with whole sums first and the window itself last.
+    /// The windows whose changes give the sums of `window`: first the one with whole sums, last the window
+    /// itself.
     pub fn chain(&self, window: &Arc<StoredWindow>) -> Vec<Arc<StoredWindow>> {
         let mut chain = self.index.lock().below(window);
         chain.push(Arc::clone(window));

@@ -1,6 +1,7 @@
 //! The windows of one probe, kept until they are acknowledged. The store has a row for each window and each baseline
-//! ([`rows`](crate::rows)), and one with the [`State`] of all. The index plans a change, one transaction commits it to the
-//! store, and then the index applies it: a crash or a full disk leaves all of it or nothing.
+//! ([`rows`](crate::rows)), and one with the [`State`] of all. The index plans a change, one transaction
+//! commits it to the store, and then the index applies it: after a crash or a full disk, the change is there
+//! as a whole or not at all.
 
 #[cfg(test)]
 pub mod tests;
@@ -28,12 +29,12 @@ use crate::told::WindowTeller;
 /// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
 #[derive(Debug)]
 pub struct Windows {
-    /// The number of these windows in the store: a name that is used again has other windows.
+    /// The number of these windows in the store: a new probe of the same name has other windows.
     pub series: i64,
     pub name: String,
     pub database: Arc<Database>,
     pub bodies: Arc<Bodies>,
-    /// The lock under which a change is planned, committed and applied, before the next one. Taken before `index`.
+    /// The lock for the planning, commit and application of one change after the other. Taken before `index`.
     turn: Arc<Mutex<IsStored>>,
     /// The index. No task waits for the disk while it holds this lock.
     pub index: Mutex<WindowIndex>,
@@ -197,7 +198,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Makes a change that needs no body, and logs why it can't be made.
+    /// Makes a change without a body, and logs the reason of a failure.
     pub fn change(&self, turn: ChangeTurn, change: IndexChange, durable: Durable) -> io::Result<()> {
         if self.index.lock().removed {
             return Ok(());
@@ -237,10 +238,10 @@ impl Windows {
         self.index.lock().acknowledged(collector)
     }
 
-    /// Records that the client that closed the window has received all of it. A loss of power may undo that: then the
-    /// window is given again.
+    /// Records that the client that closed the window has received all of it. A power failure may undo that:
+    /// then the window is given again.
     pub fn set_taken(&self, seq: u64) {
-        // Most windows are marked from the start: these wait for no other change.
+        // Most windows have their mark from the start: these wait for no other change.
         if self.index.lock().take(seq).is_none() {
             return;
         }
@@ -254,8 +255,8 @@ impl Windows {
         self.index.lock().untaken()
     }
 
-    /// Makes room by dropping the oldest window and those that depend on it, unless the newest one is among them. Returns false
-    /// if none was dropped.
+    /// Makes room: drops the oldest window and those that depend on it, unless the newest one is among them.
+    /// Returns false if none was dropped.
     pub fn drop_oldest(&self) -> bool {
         self.make_room(WindowIndex::drop_oldest)
     }
@@ -281,13 +282,13 @@ impl Windows {
         self.index.lock().get(seq)
     }
 
-    /// Everything that is stored, oldest first, with its fate: damaged windows and the newest acknowledged one,
+    /// All stored windows, oldest first, each with its fate; damaged windows and the newest acknowledged one,
     /// too.
     pub fn stored(&self) -> Vec<(Arc<StoredWindow>, Form)> {
         self.index.lock().stored()
     }
 
-    /// Returns the body of a window as it is, damaged or not.
+    /// Returns the body of a window unchanged, damaged or not.
     pub fn body(&self, window: &StoredWindow) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.content(window)?.copy_to(&mut bytes)?;
@@ -299,7 +300,7 @@ impl Windows {
         self.index.lock().newest().cloned()
     }
 
-    /// Tells whether the window was ever committed, even if it is removed by now.
+    /// Tells whether the window was ever committed, even if it is no longer there.
     #[cfg(test)]
     pub fn contains(&self, seq: u64) -> bool {
         !matches!(self.index.lock().get(seq), Err(Missing::Never))
@@ -332,9 +333,9 @@ impl Windows {
     }
 
     /// Fails unless the file system has room for a window as large as the newest one, beyond the room that windows must
-    /// leave free. A window that was not begun stays whole in the maps, unlike one whose body could not be completed. If
-    /// there was far more room a moment ago, this skips the check for windows of the clock: each look takes a part of
-    /// what such a window needs.
+    /// leave free. Without a begun body, a window stays whole in the maps; with an unfinished body it does
+    /// not. Windows of the clock skip the check after a moment with far more room: a check takes a noticeable
+    /// part of the time of a window.
     pub fn expect_room(&self, by: ClosedBy) -> io::Result<()> {
         let is_often = by == ClosedBy::Schedule;
         if is_often && self.roomy_until.lock().is_some_and(|until| Instant::now() < until) {
@@ -346,7 +347,7 @@ impl Windows {
         let total = system.f_blocks.saturating_mul(system.f_frsize);
         let needed = self.keep_free.min(total / KEEP_FREE_PART).saturating_add(newest);
         let mut free = system.f_bavail.saturating_mul(system.f_frsize);
-        // Removed windows leave room in the store for others of their kind.
+        // Removed windows leave room in the store for other small ones.
         if free <= needed && newest <= LARGEST as u64 {
             free = free.saturating_add(self.database.unused());
         }
@@ -378,8 +379,8 @@ impl Windows {
         self.index.lock().removed
     }
 
-    /// Removes all windows together with their probe, in one change, which this gives to `commit`. Other holders of
-    /// these windows can't write any longer.
+    /// Removes all windows together with their probe, in one change, which `commit` makes. Other holders of
+    /// these windows can write no longer.
     pub fn remove<E>(&self, commit: impl FnOnce(store::Change) -> Result<(), E>) -> Result<(), E> {
         let _turn = self.turn();
         let (windows, baselines) = self.index.lock().all();

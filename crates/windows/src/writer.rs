@@ -12,7 +12,7 @@ use crate::body::head::{ClosedBy, WindowHead};
 use crate::body::stored::{BodySource, StoredWindow};
 use crate::windows::{Submitted, Windows};
 
-/// A window that readers see when it is committed. Dropping the writer forgets it.
+/// A window that readers see after its commit. Dropping the writer forgets it.
 #[derive(Debug)]
 pub struct WindowWriter {
     windows: Arc<Windows>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Programs that no probe may have, with any verdict: a case for each #ifdef, at the hooks behind it. They are refused
-// for the lines with "refused", and for no others.
+// Programs that the daemon refuses with every verdict. Each #ifdef is a case, and its comment has the hooks. The
+// refusal names exactly the lines with "refused".
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -25,7 +25,7 @@ struct {
 #define NUMBER 5
 #endif
 
-/* A load of 64 bits that the kernel takes for a reference of the given kind. */
+/* Loads 64 bits that the kernel takes for a reference of the given kind. */
 void *reference(__u64 kind, __u64 number) asm("llvm.bpf.pseudo");
 
 #ifdef CASE_descriptor_of_a_map // xdp tc
@@ -390,7 +390,7 @@ PROGRAM int probe(CONTEXT *ctx)
 #endif
 
 #ifdef CASE_numbers_by_way_of_pointers // xdp tc
-/* A number that one pointer was added to and another taken from tells the distance between both. */
+/* A number plus one pointer minus another tells the distance between both. */
 #define BY_WAY_OF(one, other)                                                                      \
 	({                                                                                         \
 		__u64 _number = 5;                                                                 \
@@ -467,7 +467,7 @@ PROGRAM int probe(CONTEXT *ctx)
 	__u64 *value = count();
 	volatile __u64 slot = (__u64)ctx;
 
-	/* The kernel takes the other half for a number then. */
+	/* The kernel then takes the other half for a number. */
 	((volatile __u32 *)&slot)[0] = 0;
 	if (value)
 		*(volatile __u32 *)value = ((volatile __u32 *)&slot)[1]; // refused
@@ -674,8 +674,51 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
+/* The size has a limit, but the limit is larger than the buffer, and a pointer is behind it. */
+#ifdef CASE_more_bytes_than_a_buffer_has // xdp tc
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} shown SEC(".maps");
+
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct {
+		char part[32];
+		CONTEXT *volatile pointer;
+	} frame = {};
+	__u32 size = ctx->data_end - ctx->data;
+
+	frame.pointer = ctx;
+	if (size > sizeof(frame))
+		size = sizeof(frame);
+	bpf_perf_event_output(ctx, &shown, BPF_F_CURRENT_CPU, &frame, size); // refused
+	return 0;
+}
+#endif
+
+/* The index has a limit, but the limit is larger than the buffer. */
+#ifdef CASE_index_behind_a_buffer // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct {
+		char part[32];
+		CONTEXT *volatile pointer;
+	} frame = {};
+	__u32 key = 0, index = ctx->data_end - ctx->data;
+	__u64 *value = bpf_map_lookup_elem(&counts, &key);
+	volatile char *part = frame.part;
+
+	frame.pointer = ctx;
+	if (value && index < sizeof(frame))
+		*value = part[index]; // refused
+	return 0;
+}
+#endif
+
 #ifdef CASE_slice_of_a_packet_that_moved // tc
-/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+/* A dynptr reads bytes of a packet from all buffers (Linux 6.4). */
 #ifdef TC
 extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
 #define DYNPTR bpf_dynptr_from_skb
@@ -704,7 +747,7 @@ PROGRAM int probe(CONTEXT *ctx)
 #endif
 
 #ifdef CASE_slice_of_a_dynptr_made_anew // xdp tc
-/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+/* A dynptr reads bytes of a packet from all buffers (Linux 6.4). */
 #ifdef TC
 extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
 #define DYNPTR bpf_dynptr_from_skb
@@ -731,7 +774,7 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
-/* A format says which numbers are addresses that the kernel reads through; all others are shown. */
+/* The kernel reads through some arguments of a format, such as %s. It shows all others. */
 #ifdef CASE_print_of_a_pointer // xdp tc
 PROGRAM int probe(CONTEXT *ctx)
 {

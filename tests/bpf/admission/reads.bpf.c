@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Programs that look as if they changed packets and only read them: a case for each #ifdef, at the hooks behind it. A
-// probe that observes is loaded.
+// Programs that only read packets, although they seem to write. Each #ifdef is a case, and its comment has the hooks.
+// The daemon loads each.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -45,7 +45,7 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
-/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+/* A dynptr reads bytes of a packet from all buffers (Linux 6.4). */
 #ifdef TC
 extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
 #define DYNPTR bpf_dynptr_from_skb
@@ -262,7 +262,7 @@ PROGRAM int probe(CONTEXT *ctx)
 #endif
 
 #ifdef CASE_number_by_way_of_the_packet // xdp tc
-/* Compilers keep a length as a pointer to its end, and compare the start once more with 0. */
+/* Compilers keep a length as a pointer to its end, and compare the start with 0 again. */
 PROGRAM int probe(CONTEXT *ctx)
 {
 	struct value *value = first();
@@ -315,13 +315,13 @@ PROGRAM int probe(CONTEXT *ctx)
 	key.length = END - data;
 	key.port = data[1];
 	bpf_map_update_elem(&padded_keys, &key, &key, BPF_ANY);
-	/* Field by field, without the bytes in between. */
+	/* Four writes fill the header. */
 	__builtin_memcpy(header, data, 6);
 	__builtin_memcpy(header + 6, data + 6, 6);
 	header[12] = data[12];
 	header[13] = data[13];
 	bpf_map_update_elem(&headers, header, &one, BPF_ANY);
-	/* The two ends of an array, by a pointer to one of them. */
+	/* A pointer to one of two places in an array. */
 	byte *end = data[0] & 1 ? header : header + 8;
 
 	*end = 0;
@@ -338,7 +338,7 @@ PROGRAM int probe(CONTEXT *ctx)
 	byte header[14], other[14];
 	__u64 one = 1;
 
-	/* The kernel writes zeros if it has no bytes. */
+	/* Beyond the packet, the kernel writes zeros. */
 	bpf_skb_load_bytes(ctx, 100000, header, sizeof(header));
 	bpf_map_update_elem(&headers, header, &one, BPF_ANY);
 	if (bpf_skb_load_bytes_relative(ctx, 0, other, sizeof(other), BPF_HDR_START_NET))
@@ -361,7 +361,7 @@ PROGRAM int probe(CONTEXT *ctx)
 	if (failure < 0)
 		return 0;
 	bpf_map_update_elem(&headers, two, &count, BPF_ANY);
-	/* Not looked at. */
+	/* Ignores the result. */
 	bpf_xdp_load_bytes(ctx, 2, three, sizeof(three));
 	bpf_map_update_elem(&headers, three, &count, BPF_ANY);
 	return 0;
@@ -854,6 +854,30 @@ PROGRAM int probe(CONTEXT *ctx)
 	bpf_ringbuf_reserve_dynptr(&events, sizeof(header), 0, &either);
 	copy(&either, header);
 	bpf_ringbuf_submit_dynptr(&either, 0);
+	return 0;
+}
+#endif
+
+/* A pointer is behind the buffer, and neither the size nor the index reaches it. */
+#ifdef CASE_part_of_a_buffer // xdp tc
+PROGRAM int probe(CONTEXT *ctx)
+{
+	struct {
+		byte part[32];
+		CONTEXT *volatile pointer;
+	} frame = {};
+	__u32 key = 0, size;
+	struct value *value = bpf_map_lookup_elem(&values, &key);
+	volatile byte *part = frame.part;
+
+	frame.pointer = ctx;
+	if (!value)
+		return 0;
+	size = value->bytes[0];
+	if (size > sizeof(frame.part))
+		size = sizeof(frame.part);
+	bpf_ringbuf_output(&events, frame.part, size, 0);
+	value->packets += part[value->bytes[1] % sizeof(frame.part)];
 	return 0;
 }
 #endif

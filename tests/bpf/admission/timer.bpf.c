@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Counts packets, and clears another counter by a timer. A timer runs after the grace period of its twin.
+// Counts packets and starts a timer. The daemon refuses it: timers run after a grace period.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Programs that change packets, each in a way of its own: a case for each #ifdef, at the hooks behind it. A probe that
-// observes is refused for the lines with "refused", and for no others; one that enforces is loaded.
+// Programs that change packets. Each #ifdef is a case, and its comment has the hooks. The daemon loads them as
+// enforcing probes. It refuses them as observing probes, for exactly the lines with "refused".
 #include <linux/bpf.h>
 #include <linux/in.h>
 #include <bpf/bpf_helpers.h>
@@ -26,7 +26,7 @@ struct {
 	__type(value, __u64);
 } counts SEC(".maps");
 
-/* The bytes of a packet by a dynptr, wherever they lie (Linux 6.4). */
+/* A dynptr reads bytes of a packet from all buffers (Linux 6.4). */
 #ifdef TC
 extern int bpf_dynptr_from_skb(CONTEXT *ctx, __u64 flags, struct bpf_dynptr *dynptr) __attribute__((section(".ksyms")));
 #define DYNPTR bpf_dynptr_from_skb
@@ -482,7 +482,7 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
-/* The kernel refuses it as well, but earlier versions have not refused all functions that write. */
+/* The kernel also refuses it, but earlier versions allowed some functions that write. */
 #ifdef CASE_looked_up_into_the_packet // xdp tc kernel
 PROGRAM int probe(CONTEXT *ctx)
 {
@@ -569,7 +569,7 @@ PROGRAM int probe(CONTEXT *ctx)
 }
 #endif
 
-/* A read beyond the packet's end ends the function: what stands after it has not happened. */
+/* A read beyond the packet's end ends the function. Code after the read does not run. */
 #ifdef CASE_given_back_before_a_read // tc
 __u64 load_byte(void *ctx, __u64 offset) asm("llvm.bpf.load.byte");
 

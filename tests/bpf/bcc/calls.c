@@ -1,11 +1,11 @@
-// Functions that go on in each other through tables of programs. Byte 14 of a packet is the slot.
+// Functions that call each other through tables of programs. Byte 14 of a packet is the slot.
 #include <bcc/proto.h>
 
 BPF_ARRAY(seen, u64, 16);
 BPF_PROG_ARRAY(next, 8);
 BPF_TABLE("prog", int, int, empty, 4);
 
-// BCC puts it in place of its calls, and so a call ends the function that calls it.
+// BCC inlines it. A tail call in it therefore ends the calling function.
 static void jump(struct CTXTYPE *ctx, u32 slot)
 {
 	next.call(ctx, slot);

@@ -1,6 +1,6 @@
 #include <uapi/linux/if_ether.h>
 #include <bcc/proto.h>
-// Counts datagrams by what their headers say, read by a cursor; a header of its own follows that of UDP.
+// Counts datagrams by fields that a cursor reads. The last header, after UDP, is the project's own.
 struct note_t { u16 kind; u8 flags; u8 more; u32 number; } BPF_PACKET_HEADER;
 struct key { u64 source; u32 from; u32 to; u16 port; u16 length; u16 kind; u16 hops; u32 number; u32 word; u64 offset; };
 BPF_HASH(datagrams, struct key, u64, 16);
@@ -20,7 +20,7 @@ ip: ;
 	void *options = cursor_advance(cursor, ((ip->hlen << 2) - sizeof(*ip)));
 	struct udp_t *udp = cursor_advance(cursor, sizeof(*udp));
 	struct note_t *note = cursor_advance(cursor, sizeof(struct note_t));
-	// The end of the header before the last one.
+	// The end of the UDP header.
 	u64 offset = (u64)udp + sizeof(*udp);
 	struct key key = {
 		.source = ethernet->src, .from = ip->src, .to = ip->dst, .port = udp->dport, .length = udp->length,

@@ -1,4 +1,4 @@
-// Counts packets in tables that both directions use: in the other source they are "extern".
+// Counts packets in tables of both directions. The other source declares them "extern".
 struct session {
 	u64 in;
 	u64 out;

@@ -1,4 +1,4 @@
-// Counts every packet in a table of each type that metrics read, as a source for BCC does it.
+// Counts every packet in a table of each type that metrics can read, in the style of BCC.
 struct flow { u32 saddr; u32 daddr; };
 struct sums { u64 packets; u64 bytes; };
 struct prefix { u32 bits; u32 address; };

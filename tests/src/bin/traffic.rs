@@ -86,7 +86,7 @@ struct Arguments {
     /// TCP flags; 2 is SYN
     #[arg(long, default_value_t = 2)]
     tcp_flags: u8,
-    /// The frame in hexadecimal, from the Ethernet header on, instead of a built one
+    /// The frame in hexadecimal, from the Ethernet header on, instead of a generated one
     #[arg(long)]
     hex: Option<String>,
     /// File with the raw bytes of the frame, instead of --hex

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-/// Returns hooks and macros with which a source of `bpf/` is pushed by tests.
+/// Returns the hooks and macros that tests use for a source of `bpf/`.
 ///
 /// # Panics
 ///
-/// If the source is not known here.
+/// If the source is unknown here.
 pub fn variants(name: &str) -> Vec<(&'static str, Value)> {
     let at = |hook| match hook {
         "xdp" => json!({ "SECTION": "\"xdp\"", "CONTEXT": "xdp_md" }),

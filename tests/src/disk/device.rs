@@ -66,7 +66,8 @@ pub fn serve(at: &Path, size: u64) -> Result<()> {
     let device = Device(Arc::new(Mutex::new(state)));
     let mut options = fuser::Config::default();
     options.mount_options = vec![fuser::MountOption::FSName("twinprobe-test".to_owned())];
-    // Kept to the end: unmounting would wait for programs that still use the disk, and the end of the process does not.
+    // The session stays until the end: an unmount would wait for programs that still use the disk, but the
+    // end of the process does not.
     let session = fuser::spawn_mount(device.clone(), at, &options).context("mount the disk")?;
     println!("ready");
     for line in io::stdin().lock().lines() {
@@ -229,7 +230,7 @@ impl Filesystem for Device {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // The kernel calls this when a descriptor is closed; it does not concern the disk's cache.
+        // The kernel calls this at the close of a descriptor, which does not concern the disk's cache.
         reply.ok();
     }
 

@@ -17,7 +17,7 @@ pub fn places(image: &Image) -> Vec<Range<u64>> {
     }
 }
 
-/// The superblock of xfs has the first block of the log as a number in its allocation group.
+/// The superblock of xfs contains the first block of the log as a number in its allocation group.
 fn xfs(superblock: &[u8]) -> Range<u64> {
     let u32_at =
         |at: usize| u64::from(u32::from_be_bytes(superblock[at..at + 4].try_into().expect("4 bytes")));

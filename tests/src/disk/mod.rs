@@ -1,9 +1,9 @@
 //! A disk that forgets: a block device whose power can fail, with a file system on it.
 //!
 //! The device is a file of a FUSE file system, which a process of its own serves ([`serve`]), behind a loop
-//! device. It keeps the flushed data and, apart from it, the writes since. A loss of power keeps an arbitrary
-//! part of these writes only, as a disk with a volatile cache does: a program that says that something is
-//! stored without a sync is found out.
+//! device. It keeps the flushed data and, apart from it, the writes since. A loss of power keeps only an
+//! arbitrary part of the later writes, as on a disk with a volatile cache. So it exposes a program that
+//! claims storage without a sync.
 
 mod device;
 mod image;
@@ -27,7 +27,7 @@ use crate::wait::wait_for;
 pub use self::device::serve;
 pub use self::image::Lost;
 
-/// The size of a disk. The store may work in another way where there is little room. Only written blocks take
+/// The size of a disk. The store may behave differently with little room. Only written blocks take
 /// memory.
 const SIZE: u64 = 1 << 30;
 /// The time to wait for programs that still use a file system or look for a free loop device.

@@ -1,5 +1,6 @@
-//! The ledger of expected counts: the packets that a probe has seen, and for each of its counters how many of them are
-//! not in it any more. Most numbers are exact; packets that were sent during a change are a range until they are read.
+//! The ledger of expected counts: the packets that a probe has seen, and for each of its counters the number
+//! that it no longer contains. Most numbers are exact; packets that were sent during a change are a range
+//! until they are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use anyhow::{Result, ensure};
 pub type Key = u32;
 /// The key that stands for all keys of a counter with only one number.
 const ALL: Key = Key::MAX;
-/// The longest time in nanoseconds between the end of a window in its document and its last packet.
+/// The longest time in nanoseconds between a window's end in its document and its last packet.
 const LATE: i128 = 8_000_000_000;
 
 /// A number of packets between `lo` and `hi`, both included.
@@ -69,12 +70,12 @@ pub enum Mode {
     Init,
 }
 
-/// The keys that a map has room for.
+/// The keys for which a map has room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// The keys below this one.
+    /// The keys below this bound.
     Below(Key),
-    /// This many keys; which ones depends on the order of the packets.
+    /// This many keys; the order of the packets decides which.
     Any(u64),
 }
 
@@ -96,7 +97,7 @@ pub struct Counter {
     pub room: Room,
     /// The keys that are certainly in a map with [`Room::Any`].
     held: BTreeSet<Key>,
-    /// The packets that were seen and are not in the counter any more: they are in earlier windows, or were reset.
+    /// The seen packets that the counter no longer contains: they are in earlier windows, or were reset.
     gone: BTreeMap<Key, Range>,
     /// The sum of the windows so far.
     sum: BTreeMap<Key, u64>,
@@ -207,7 +208,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a replacement has put the maps' content on disk, from where it goes into the next window.
+    /// Notes that a replacement has put the maps' content on disk, to be part of the next window.
     pub fn save(&mut self, name: Name) {
         self.counters.get_mut(&name).into_iter().for_each(|counter| counter.on_disk = true);
     }
@@ -227,7 +228,7 @@ impl Ledger {
         }
     }
 
-    /// A map was read and reset after `since`, in two steps: packets that came in between may be lost to it.
+    /// Notes two steps, reading and reset, of a map after `since`: the map may have lost packets in between.
     pub fn race(&mut self, name: Name, since: i128) {
         self.doubt_between(name, since, since.saturating_add(LATE));
     }
@@ -254,7 +255,7 @@ impl Ledger {
         most.min(certain.count() as u64)
     }
 
-    /// Returns the range of packets of a key that were seen until `end`. Those that were sent before `sure` are
+    /// Returns the range of packets of a key that were seen until `end`. Packets from before `sure` are
     /// certain.
     fn total(&self, name: Name, key: Key, end: i128, sure: i128) -> Range {
         let Some(counter) = self.counters.get(&name) else { return Range::default() };

@@ -11,6 +11,7 @@ const UNIT: &str = include_str!("../../../deploy/twinprobe.service");
 /// Writes a script that drops the capabilities which the service's unit drops, and becomes the daemon. Returns its
 /// path.
 pub fn wrapper(directory: &Path) -> Result<PathBuf> {
+    crate::directories::mount_bpffs()?;
     let line = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let names = line.context("the unit has a bounding set")?.split_whitespace();
     let set: String =

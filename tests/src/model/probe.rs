@@ -143,7 +143,7 @@ impl ProbeModel {
             let follows = match &window["duration_ns"] {
                 // The clock may have been set between the windows.
                 _ if self.gap => true,
-                // A clock that was set back makes the window start where its duration says.
+                // If a clock was set back, the window's start follows from its duration.
                 Value::Number(duration) if step < 0 && start != *last => {
                     let duration = duration.as_u64().context("a duration")?;
                     (until - from - i128::from(duration)).abs() < 2_000_000
@@ -317,7 +317,7 @@ impl ProbeModel {
     }
 }
 
-/// Tells whether a map's content is taken over under another definition.
+/// Tells whether a new definition of a map takes over the content.
 fn goes_on(before: &MetricSpec, now: &MetricSpec) -> bool {
     let same_type = !is_other_type(before, now);
     let nested = before.map != "nested" || (before.layout, before.entries) == (now.layout, now.entries);
@@ -333,7 +333,7 @@ fn is_other_shape(before: &MetricSpec, now: &MetricSpec) -> bool {
     before.map != "queue" && (before.layout == 0) != (now.layout == 0)
 }
 
-/// Tells whether both definitions are of the same map.
+/// Tells whether both definitions mean the same map.
 fn is_same(before: &MetricSpec, now: &MetricSpec) -> bool {
     (before.layout, before.entries, before.other_type) == (now.layout, now.entries, now.other_type)
 }

@@ -44,7 +44,7 @@ pub struct MetricSpec {
     /// The index of the value's type.
     pub layout: u32,
     pub entries: u32,
-    /// True if the map `hash` is of its other map type.
+    /// True if the map `hash` has its other map type.
     pub other_type: bool,
     /// True for `on_replace: reset`.
     pub reset: bool,
@@ -98,7 +98,7 @@ impl MetricSpec {
         matches!(self.mode, Mode::Window | Mode::Sum)
     }
 
-    /// Tells whether a reading takes anything out of the map, so that it is part of a window.
+    /// Tells whether a reading removes anything from the map, so that the content is part of a window.
     pub fn is_windowed(&self) -> bool {
         self.mode != Mode::Live
     }
@@ -113,7 +113,7 @@ impl MetricSpec {
         self.map == "global"
     }
 
-    /// Returns the keys that the map has room for.
+    /// Returns the keys for which the map has room.
     pub fn room(&self) -> Room {
         match self.map {
             "array" | "percpu_array" => Room::Below(self.entries),
@@ -138,7 +138,7 @@ impl MetricSpec {
         let map = if self.map == "global" { ".bss:global" } else { self.map };
         let mut metric = json!({ "name": self.name(generation), "map": map });
         metric["snapshot"] = json!(self.is_snapshot());
-        // A queue is popped whether this is said or not.
+        // A queue is popped with or without `init`.
         let silent = self.map == "queue" && self.mode == Mode::Init && self.other_type;
         metric["init"] = json!(matches!(self.mode, Mode::Window | Mode::Init) && !silent);
         if self.is_percpu() {

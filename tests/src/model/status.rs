@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::probe::ProbeModel;
 use super::spec::Place;
 
-/// Compares a status with the model. `extra`: the temporary interface, or the one in the temporary namespace, exists.
+/// Compares a status with the model. `extra`: the temporary interface exists, or the interface in the
+/// temporary namespace.
 pub fn check(probe: &mut ProbeModel, status: &Value, extra: bool) -> Result<()> {
     ensure!(status["state"] == "running", "{}: {}", status["state"], status["reason"]);
     ensure!(status["revision"] == probe.revision, "revision {}, not {}", status["revision"], probe.revision);

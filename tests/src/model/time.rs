@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
-/// The offsets of the daemon's clock from this one, with the times since when they hold.
+/// The offsets of the daemon's clock from this clock, and the start of each offset.
 #[derive(Debug, Default)]
 pub struct Clock(Mutex<Vec<(i128, i128)>>);
 

@@ -1,4 +1,4 @@
-//! The world of a run: namespaces, traffic, a daemon, and the models that it is compared with.
+//! The world of a run: namespaces, traffic, a daemon, and models for the comparison.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use super::time::{Clock, now};
 use crate::counter::{Counter, Place as CounterPlace};
 use crate::http::{self, Address, Response};
 use crate::random::Random;
+use crate::topology::{GEN0, MON0, MON1, SINK0, interface_stats};
 use crate::traffic::Generator;
 use crate::wait::{EndOnDrop, PATIENCE, wait_for};
 use crate::{Daemon, DaemonOptions, Directories, EgressForward, Namespace, Topology};
@@ -71,10 +72,10 @@ impl World {
     /// Starts a daemon. `little`: it has only the capabilities of the service's unit.
     pub fn new(options: DaemonOptions, little: bool) -> Result<Self> {
         let topology = Topology::new()?;
-        let sink = Counter::attach(topology.sink(), "sink0", CounterPlace::XdpDrop)?;
+        let sink = Counter::attach(topology.sink(), SINK0, CounterPlace::XdpDrop)?;
         let forward = topology.forward_to_egress()?;
-        let generator = sender::generator(topology.generator(), "gen0")?;
-        let socket = Socket::new(topology.generator(), "gen0")?;
+        let generator = sender::generator(topology.generator(), GEN0)?;
+        let socket = Socket::new(topology.generator(), GEN0)?;
         let directories = Arc::new(Directories::with_state_in_memory(64 << 20)?);
         let mut options =
             options.environment("TWINPROBE_CLOCK_OFFSET", directories.temporary().join("clock"));
@@ -175,14 +176,24 @@ impl World {
         });
         let arrived = match arrived {
             Ok(arrived) => arrived,
-            Err(error) => {
-                let namespace = self.topology.generator();
-                let stats = crate::topology::interface_stats(namespace, "gen0")?;
-                return Err(error.context(format!("gen0: {stats:?}")));
-            }
+            Err(error) => return Err(error.context(self.where_packets_are()?)),
         };
         ensure!(arrived == expected, "{arrived} packets at the sink, {expected} were expected");
         Ok(())
+    }
+
+    /// Describes how far packets came that the sink misses: the counters of all ends, and of the kernel's backlog.
+    fn where_packets_are(&self) -> Result<String> {
+        let (monitor, sink) = (self.topology.monitor(), self.topology.sink());
+        let stats = interface_stats;
+        let backlog = std::fs::read_to_string("/proc/net/softnet_stat")?;
+        Ok(format!(
+            "gen0: {:?}\nmon0: {:?}\nmon1: {:?}\nsink0: {:?}\nsoftnet_stat:\n{backlog}",
+            stats(self.topology.generator(), GEN0)?,
+            stats(monitor, MON0)?,
+            stats(monitor, MON1)?,
+            stats(sink, SINK0)?,
+        ))
     }
 
     /// Notes packets for all probes on their path. The probe `changing` has seen an unknown part of them.
@@ -229,7 +240,7 @@ impl World {
         let key = self.key(false);
         let Some((space, socket)) = &self.space else { return Ok(()) };
         let begun = now();
-        let received = || crate::topology::interface_stats(space, "in0").map(|stats| stats.rx_packets);
+        let received = || interface_stats(space, "in0").map(|stats| stats.rx_packets);
         let before = received()?;
         for number in 0..packets as u32 {
             socket.send(key << super::spec::SHIFT | number)?;
@@ -262,7 +273,7 @@ impl World {
         let (Some(name), Some(socket)) = (self.extra, self.extra_socket.take()) else { return Ok(()) };
         let key = self.key(false);
         let monitor = self.topology.monitor();
-        let received = || crate::topology::interface_stats(monitor, name).map(|stats| stats.rx_packets);
+        let received = || interface_stats(monitor, name).map(|stats| stats.rx_packets);
         let before = received()?;
         let begun = now();
         for number in 0..packets as u32 {

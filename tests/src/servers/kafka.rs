@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{free_port, tool};
 use crate::wait::{PATIENCE, wait_for};
 
-/// A broker that is its own controller. It is killed on drop.
+/// A broker that is its own controller. A drop kills the process.
 pub struct KafkaBroker {
     child: Option<Child>,
     directory: TempDir,
@@ -53,8 +53,7 @@ impl KafkaBroker {
             format!("ssl.truststore.location={}", broker.path("authority").display()),
         ];
         fs::write(broker.path("settings"), settings.join("\n"))?;
-        let mut format = broker.java("kafka.tools.StorageTool")?;
-        let output = format
+        let output = Command::new(tool("bin/kafka-storage.sh")?)
             .args(["format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c"])
             .arg(broker.path("settings"))
             .output()?;
@@ -65,12 +64,6 @@ impl KafkaBroker {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
-    }
-
-    fn java(&self, class: &str) -> Result<Command> {
-        let mut command = Command::new("java");
-        command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"]).arg(tool("kafka")?.join("*")).arg(class);
-        Ok(command)
     }
 
     /// Writes certificates for the broker and its clients, the authority that has signed them, and another authority.
@@ -93,7 +86,7 @@ impl KafkaBroker {
 
     pub fn start(&mut self) -> Result<()> {
         let log = fs::File::create(self.path("log"))?;
-        let mut command = self.java("kafka.Kafka")?;
+        let mut command = Command::new(tool("bin/kafka-server-start.sh")?);
         command.arg(self.path("settings")).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child = Some(command.spawn()?);
         wait_for("Kafka", PATIENCE, || {

@@ -27,8 +27,8 @@ pub fn python(script: &str, arguments: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Returns a port without a listener, another one with each call. It is none of those that the kernel gives to clients: one
-/// of them could take it before its server listens.
+/// Returns a port without a listener, another one with each call. It does not use the ports that the kernel
+/// gives to clients: a client could take such a port before its server listens.
 pub fn free_port() -> Result<u16> {
     const FIRST: u32 = 10_000;
     const CLIENTS: u32 = 32_768;

@@ -12,7 +12,7 @@ use crate::certificates::Certificates;
 use crate::pidfd::{open_pidfd, send_signal};
 use crate::wait::{PATIENCE, wait_for};
 
-/// A server. It is killed on drop.
+/// A server; a drop kills the process.
 pub struct NatsServer {
     child: Option<Child>,
     address: String,

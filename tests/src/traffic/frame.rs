@@ -1,4 +1,4 @@
-//! The frame that is sent, and the places of its fields that change from packet to packet.
+//! The frame of the packets, and the places of its fields that change from packet to packet.
 
 use std::net::Ipv4Addr;
 

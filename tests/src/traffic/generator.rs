@@ -160,7 +160,7 @@ impl Generator {
         Ok(state.get(&0, 0)?.sent)
     }
 
-    /// Makes the next packet come from this address, counted from the first one.
+    /// Lets the next packet come from this address, counted from the first one.
     pub fn continue_at(&mut self, address: u32) -> Result<()> {
         let mut state: Array<_, State> = self.ebpf.map_mut("state").context("no state")?.try_into()?;
         let sent = state.get(&0, 0)?.sent;

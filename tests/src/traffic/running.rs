@@ -20,7 +20,7 @@ const FIRST_CHUNK: u64 = 256;
 /// The longest time of a call, which can't be stopped. Calls grow while they take less than half of this, and shrink
 /// when they take longer.
 const LONGEST_CALL: Duration = Duration::from_millis(200);
-/// The time whose packets one call sends if a rate is given.
+/// The time that the packets of one call cover at a fixed rate.
 const PACE: Duration = Duration::from_millis(50);
 
 /// The amount to send. The default never ends by itself.

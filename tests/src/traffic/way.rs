@@ -83,7 +83,7 @@ impl LossyWay {
         Ok(Self { passed, ends, threads })
     }
 
-    /// The number of packets that have come in, if none is under way.
+    /// The number of packets that have come in, if no packet is in transit.
     pub fn at_rest(&self) -> Option<u64> {
         let done = self.passed.done.load(Ordering::SeqCst);
         (self.passed.came.load(Ordering::SeqCst) == done).then_some(done)
@@ -114,7 +114,7 @@ struct Lane {
 
 impl Lane {
     fn run(mut self, ends: &AtomicBool) -> io::Result<()> {
-        // SAFETY: no pointers. Else the kernel may wake the thread 50 µs late.
+        // SAFETY: no pointers. Without this call, the kernel may wake the thread 50 µs late.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
         let mut buffer = vec![0; 1 << 16];
         while !ends.load(Ordering::SeqCst) {
@@ -190,7 +190,7 @@ impl Loser {
     }
 }
 
-/// Tells whether a number comes after another one.
+/// Tells whether a sequence number comes after another one.
 fn is_behind(number: u32, other: u32) -> bool {
     number.wrapping_sub(other).cast_signed() > 0
 }
@@ -198,9 +198,9 @@ fn is_behind(number: u32, other: u32) -> bool {
 /// A segment of TCP over IPv4.
 struct Segment {
     ports: [u8; 4],
-    /// The number behind it.
+    /// The sequence number after the segment.
     end: u32,
-    /// The numbers that it takes: data, SYN and FIN.
+    /// The sequence numbers in it: data, SYN and FIN.
     length: u32,
     flags: u8,
 }

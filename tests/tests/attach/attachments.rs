@@ -49,7 +49,7 @@ impl Other {
         Ok(Self(namespace.enter(|| command.spawn())??))
     }
 
-    /// Waits until the daemon has ended. Returns its error message.
+    /// Waits until the daemon has ended. Returns the error message of the daemon.
     fn refused(mut self, limit: Duration) -> Result<String> {
         wait_for("its end", limit, || self.0.try_wait()?.context("it runs"))?;
         let mut said = String::new();
@@ -298,7 +298,7 @@ fn an_interface_that_comes_while_a_replacement_compiles_is_attached() -> Result<
         let status = wait_for_attachment(&daemon, probe, &tap, "attached", PATIENCE)?;
         ensure!(status["revision"] == 2, "{status}");
     }
-    // All three probes are attached to the interfaces that appeared meanwhile.
+    // All three probes are attached to the interfaces that have appeared.
     for (probe, ..) in &configs {
         for n in 0..=3 {
             wait_for_attachment(&daemon, probe, &format!("tap{n}"), "attached", PATIENCE)?;

@@ -124,7 +124,7 @@ fn sixteen_probes_run_in_the_order_of_their_priorities() -> Result<()> {
     Ok(())
 }
 
-/// A chain ends at the first probe that decides to drop; those before it count everything.
+/// A chain ends at the first probe that decides to drop; the probes before it count everything.
 #[test]
 fn a_verdict_holds_from_its_priority_on() -> Result<()> {
     for hook in HOOKS {

@@ -1,6 +1,8 @@
 //! Programs and filters of other owners stay in place and see every packet, also while those of the daemon
 //! change.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::counter::{Counter, Place, tcx_order};
@@ -149,6 +151,42 @@ fn a_foreign_xdp_program_is_named_and_kept() -> Result<()> {
         monitor.run("ip", &["link", "set", "dev", "mon0", mode, "off"])?;
     }
     daemon.put(PROBE, &counter_config("mon0", "XDP_PASS")).expect(201);
+    Ok(())
+}
+
+/// Where l3afd pins the program that calls others, or its link, the answer and `doctor` name l3afd, the pin, and what frees
+/// the hook.
+#[test]
+fn a_program_of_another_manager_is_known_by_its_pins() -> Result<()> {
+    let topology = Topology::new()?;
+    let monitor = topology.monitor();
+    let daemon = Daemon::start(monitor)?;
+    for kind in ["progs", "links"] {
+        let folder = PathBuf::from(format!("/sys/fs/bpf/{kind}/mon0/tp-{}", std::process::id()));
+        let pin = folder.join("1_0_0/xdp_root_xdp");
+        std::fs::create_dir_all(folder.join("1_0_0"))?;
+        let path = pin.to_str().context("a path")?;
+        let foreign = if kind == "links" {
+            Counter::attach_pinned(monitor, "mon0", &pin)?
+        } else {
+            let foreign = Counter::pinned(monitor, Place::XdpPass, &pin)?;
+            monitor.run("ip", &["link", "set", "dev", "mon0", "xdpdrv", "pinned", path])?;
+            foreign
+        };
+        for words in ["the XDP program of l3afd, count_xdp", path, "POST /l3af/configs/v1/delete"] {
+            refused_by_xdp(&daemon, words, foreign.program_id()?)?;
+        }
+        let found = doctor(&daemon)?;
+        ensure!(found["found"].to_string().contains("mon0: the XDP program of l3afd"), "{found}");
+        live_among(&[&foreign], &topology, &DaemonOptions::default(), &tc_config("last", "0"))?;
+        drop(foreign);
+        if kind == "progs" {
+            monitor.run("ip", &["link", "set", "dev", "mon0", "xdpdrv", "off"])?;
+        }
+        for folder in folder.join("1_0_0").ancestors().take(2) {
+            std::fs::remove_dir(folder)?;
+        }
+    }
     Ok(())
 }
 

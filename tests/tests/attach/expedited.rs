@@ -21,7 +21,7 @@ fn switch() -> Result<String> {
     Ok(fs::read_to_string(SWITCH)?.trim().to_owned())
 }
 
-/// Waits until the switch is off. Daemons of other tests of this machine may need it for a moment.
+/// Waits until the switch is off. Daemons of other tests on this machine may need the switch for a moment.
 fn is_off() -> Result<()> {
     wait_for("the switch is off", PATIENCE, || {
         ensure!(switch()? == "0", "it is on");

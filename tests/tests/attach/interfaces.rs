@@ -50,7 +50,7 @@ fn back(daemon: &Daemon, namespace: &Namespace, probe: &str, interface: &str) ->
     })
 }
 
-/// Waits until the probe's status says that it waits for the interface, and why.
+/// Waits until the probe's status names the interface that the probe waits for, with the reason.
 fn pending(daemon: &Daemon, probe: &str, interface: &str) -> Result<()> {
     let status = wait_for_attachment(daemon, probe, interface, "pending", PATIENCE)?;
     for attachment in attachments(&status, interface) {
@@ -342,7 +342,7 @@ fn a_namespace_can_be_named() -> Result<()> {
     }
     assert!(has_xdp(topology.sink(), "sink0")?);
 
-    // The name contains one of the topology's, so that no other test uses it.
+    // The name contains a namespace of the topology, so that no other test uses it.
     let name = path(topology.sink())?.rsplit('/').next().map(|name| format!("{name}-late"));
     let name = name.context("a name")?;
     let mut late = live("late0");

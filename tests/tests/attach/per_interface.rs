@@ -107,7 +107,7 @@ fn each_row_names_its_interface_in_every_format() -> Result<()> {
     let fields: Vec<&String> =
         document["ingress"]["lengths"]["entries"][0]["key"].as_object().context("a key")?.keys().collect();
     assert_eq!(fields, ["interface", "bytes"]);
-    // The same numbers in the other formats, and the window that is retained.
+    // The other formats and the retained window have the same numbers.
     left.send(7)?;
     let window = daemon.json(&format!("{PROBE}/metrics"));
     assert_eq!((both(&window, "lengths"), both(&window, "packets")), ((1007, 300), (7, 0)));
@@ -255,5 +255,60 @@ fn each_interface_takes_its_share_and_has_to_be_named() -> Result<()> {
     let message = finding["message"].as_str().context("a message")?;
     assert!(message.contains("\"ve*\" is a pattern") && message.contains("wait_for_interface"), "{message}");
     daemon.get(PROBE).expect(404);
+    Ok(())
+}
+
+/// Returns the number of the sample whose labels begin and end like this.
+fn sample(page: &str, name: &str, labels: &str) -> Result<f64> {
+    let is_it = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(labels);
+    let line = page.lines().find(is_it).with_context(|| format!("no {name} with {labels}:\n{page}"))?;
+    Ok(line.rsplit(' ').next().unwrap_or_default().parse()?)
+}
+
+#[test]
+fn each_interface_has_a_histogram_with_its_sum() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let mut config = twinprobe_tests::probes::configuration("packet-sizes", "mon0")?;
+    let fields = config.as_object_mut().context("a configuration")?;
+    for field in ["interface", "egress", "name"] {
+        fields.remove(field);
+    }
+    config["interfaces"] = json!(["mon0", "mon1"]);
+    config["per_interface"] = json!(true);
+    daemon.put(PROBE, &config).expect(201);
+    let [mut left, mut right] = generators(&topology)?;
+    left.send(100)?;
+    right.send(30)?;
+    let page = daemon.get(&format!("{PROBE}/metrics?format=openmetrics")).expect(200).text().to_string();
+    let kind = page.lines().find(|line| line.starts_with("# TYPE net_packet_size_bytes "));
+    assert_eq!(kind, Some("# TYPE net_packet_size_bytes histogram"), "{page}");
+    let mut lengths = Vec::new();
+    for (interface, packets) in [("mon0", 100.0), ("mon1", 30.0)] {
+        let of = format!("interface=\"{interface}\"");
+        let all = sample(&page, "net_packet_size_bytes_bucket", &format!("{of},le=\"+Inf\""))?;
+        let count = sample(&page, "net_packet_size_bytes_count", &of)?;
+        lengths.push(sample(&page, "net_packet_size_bytes_sum", &of)? / packets);
+        assert_eq!((all, count), (packets, packets), "{page}");
+    }
+    assert!(lengths[0] > 0.0 && lengths[0] == lengths[1], "{lengths:?}\n{page}");
+    // The document of the same window has the percentiles of each interface, and of both together.
+    let document = daemon.get(&format!("{PROBE}/metrics?top=1")).expect(200).json();
+    let sizes = &document["ingress"]["packet_size_bytes"];
+    let bound = &sizes["p95"];
+    assert!(
+        sizes["histogram"] == true && sizes["count"] == 130 && bound.as_f64() >= Some(lengths[0]),
+        "{sizes}"
+    );
+    for (interface, packets) in [("mon0", 100), ("mon1", 30)] {
+        let own = &sizes["by_interface"][interface];
+        assert_eq!(
+            (&own["count"], &own["p95"], &own["ranges"][0]["count"]),
+            (&json!(packets), bound, &json!(packets)),
+            "{sizes}"
+        );
+    }
+    let xml = daemon.get(&format!("{PROBE}/metrics?format=xml")).expect(200).text().to_string();
+    assert!(xml.contains("<distribution interface=\"mon1\" count=\"30\""), "{xml}");
     Ok(())
 }

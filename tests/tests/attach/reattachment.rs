@@ -38,7 +38,7 @@ fn counts(daemon: &Daemon) -> [u64; 2] {
     PROBES.map(|probe| total(&daemon.json(&format!("{probe}/metrics")), "ingress", "packets"))
 }
 
-/// Waits until each probe counts every packet that is sent, once.
+/// Waits until each probe counts every sent packet once.
 fn counting(daemon: &Daemon, generator: &mut Generator) -> Result<()> {
     wait_for("every packet counted once", PATIENCE, || {
         let before = counts(daemon);

@@ -49,7 +49,7 @@ fn each_probe_sees_its_part() -> Result<()> {
             .put(&format!("/v1/probes/{probe}"), &sampled("XDP_DROP", priority as i64, *sample))
             .expect(201);
     }
-    // The last one drops the packets of its sample.
+    // The last probe drops the packets of its sample.
     let mut dropping = sampled("XDP_DROP", 100, Some(4));
     dropping["ingress"]["verdict"] = json!("enforce");
     daemon.put("/v1/probes/dropping", &dropping).expect(201);
@@ -133,7 +133,7 @@ fn sums_of_two_samples_are_named() -> Result<()> {
             json!([{ "name": "packets", "map": "packets", "snapshot": snapshot, "on_replace": on_replace }]);
         daemon.put(&path, &config).expect(201);
         generator.send(100)?;
-        // One packet in one is all of them.
+        // A sample of one packet in one has all packets.
         config["ingress"]["sample"] = json!(1);
         assert_eq!(daemon.put(&path, &config).expect(200).json()["warnings"], json!([]));
         config["ingress"]["sample"] = json!(u32::MAX);

@@ -39,8 +39,8 @@ fn programs(daemon: &Daemon, topology: &Topology, hook: &str, interfaces: &[&str
     interfaces.iter().map(of).collect()
 }
 
-/// One interface of three has a further probe for a while; the probe at all of them is replaced, adopted after a crash,
-/// and follows an interface that comes later.
+/// One interface of three has a further probe for a while. The probe at all of them is replaced, adopted
+/// after a crash, and follows a later interface.
 #[test]
 fn interfaces_with_the_same_probes_have_the_same_program() -> Result<()> {
     for (hook, method) in [("xdp", "auto"), ("tc", "auto"), ("tc", "clsact")] {

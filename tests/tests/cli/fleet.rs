@@ -50,6 +50,14 @@ fn three_daemons_get_a_probe_and_their_counts_add_up() -> Result<()> {
     assert!(name(0) && name(1) && name(2) && listed[1]["server"] == "two", "{listed}");
     let refused = scenes[0].run("rules apply many -f count.yaml --servers servers")?;
     assert!(refused.code != 0, "a configuration is no rule: {}", refused.out);
+    scenes[0]
+        .write("wrong.yaml", "watch: count\nwhen: 1 +\ndo: [{ change: { name: a, sample: many } }]\n")?;
+    let refused = scenes[0].run("rules apply many -f wrong.yaml --servers servers")?;
+    assert!(
+        refused.err.contains("line 2: when, column") && refused.err.contains("line 3: do[0].change.sample"),
+        "{}",
+        refused.err
+    );
     let deleted = scenes[0].succeed("rules delete many --servers servers");
     assert_eq!(deleted.matches("deleted").count(), 3, "{deleted}");
     assert_eq!(scenes[0].succeed("rules list --servers servers"), "no rules\n");

@@ -21,7 +21,7 @@ fn a_watch_closes_the_windows_of_a_probe_without_an_interval() -> Result<()> {
     let (mut seen, mut windows) = (0, 0);
     for round in 1..=3 {
         scene.generator.send(1_000)?;
-        // Each packet is in one of the next windows.
+        // Each packet is in one of the following windows.
         while seen < 1_000 * round {
             let line = lines.next().context("the watch has ended")??;
             let document: Value = serde_json::from_str(&line)?;
@@ -47,7 +47,7 @@ fn a_watch_shows_rates_sorted_once() -> Result<()> {
     let words = "watch count --interval 1s --sort bytes --top 10 --rate --from now --once";
     let words: Vec<&str> = words.split(' ').collect();
     let watch = scene.daemon.client_command(&words)?.stdout(Stdio::piped()).spawn()?;
-    // The watch has begun with a window of its own.
+    // The watch first closes a window of its own.
     wait_for("a window of the watch", PATIENCE, || {
         ensure!(!scene.daemon.json("/v1/probes/count")["windows"]["newest"].is_null(), "none is closed");
         Ok(())
@@ -77,7 +77,7 @@ fn a_watch_shows_rates_sorted_once() -> Result<()> {
 fn a_column_of_an_empty_table_and_one_metric_are_chosen() -> Result<()> {
     let scene = Scene::new()?;
     scene.succeed("apply --probe top-talkers --interface mon0");
-    // No packet has come: only the metric with a fixed entry has columns, and `first` is not among them.
+    // Without packets, only the metric with a fixed entry has columns, and `first` is not one of them.
     scene.succeed("watch top-talkers --interval 300ms --once --sort first");
     let newest = || scene.daemon.json("/v1/probes/top-talkers")["windows"]["newest"].clone();
     let before = newest();
@@ -116,7 +116,7 @@ fn apply_logged_in(scene: &Scene) -> Result<String> {
     Ok(text.lines().next().context("a number")?.to_owned())
 }
 
-/// Windows and changes are found by the clock of this machine. Changes have the user that has logged in.
+/// Windows and changes are found by the clock of this machine. Changes show the user that has logged in.
 #[test]
 fn times_choose_windows_and_changes() -> Result<()> {
     let scene = Scene::new()?;

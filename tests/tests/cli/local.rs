@@ -65,7 +65,7 @@ fn probes_of_the_library_are_explained_changed_and_tried_without_a_file() -> Res
     assert_eq!(latency["ranges"][0]["from"], 1 << 18, "{latency}");
     let table = scene.succeed(&both);
     assert!(
-        table.contains("262 us   524 us     19  ████") && table.contains("\np50 524 us, p95 "),
+        table.contains("262 us to 524 us     19  ████") && table.contains("\np50 524 us, p95 "),
         "{table}"
     );
     // The questions of the capture go to another port.
@@ -125,7 +125,7 @@ fn a_peek_takes_nothing_and_a_reading_that_finds_nothing_says_who_was_first() ->
     let words = "nothing was counted since uid:0 read window 2";
     assert!(nothing.code == 0 && nothing.err.contains(words), "{}", nothing.err);
     let unknown = scene.run("metrics cuont")?;
-    let words = "there is no probe named cuont (is it count?); GET /v1/probes lists them";
+    let words = "there is no probe named cuont (is it count?); `twinprobe list` lists them";
     assert!(unknown.code == 1 && unknown.err.contains(words), "{}", unknown.err);
     Ok(())
 }

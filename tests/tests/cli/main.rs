@@ -6,6 +6,8 @@ mod errors;
 mod fleet;
 mod live;
 mod local;
+mod propose;
 mod rollout;
+mod rule_rollout;
 mod rules;
 mod scene;

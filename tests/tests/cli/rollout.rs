@@ -11,10 +11,10 @@ use twinprobe_tests::wait;
 use crate::scene::Scene;
 
 /// A fleet whose first daemon is the canary.
-struct Nodes(Vec<Scene>);
+pub struct Nodes(pub Vec<Scene>);
 
 impl Nodes {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let nodes = Self(vec![Scene::new()?, Scene::new()?, Scene::new()?]);
         let lines = nodes.0.iter().zip(["one", "two", "three"]).map(|(scene, name)| {
             let Address::Unix(path) = scene.daemon.address() else { panic!("a daemon with a socket") };
@@ -28,7 +28,7 @@ impl Nodes {
     }
 
     /// Writes the object; `rollout` replaces fields of its rollout.
-    fn object(&self, help: &str, rollout: &Value) -> Result<()> {
+    pub fn object(&self, help: &str, rollout: &Value) -> Result<()> {
         let mut object = json!({
             "apiVersion": "twinprobe.dev/v1alpha1", "kind": "MonitoringProbe", "metadata": { "name": "count" },
             "spec": {
@@ -61,7 +61,7 @@ impl Nodes {
 #[test]
 fn a_rollout_ends_on_every_node_and_its_report_says_so() -> Result<()> {
     let nodes = Nodes::new()?;
-    // Windows that are gone count as well: a node retains one, and a collector may be fast.
+    // Removed windows count as well: a node retains one, and a collector may be fast.
     nodes.object("first", &json!({ "windows": 3 }))?;
     let first = &nodes.0[0];
     let before: Value =
@@ -99,7 +99,8 @@ fn a_revision_over_its_budget_touches_the_canary_only_and_goes_back() -> Result<
         failed.err
     );
     assert!(failed.err.contains("every node has its earlier revision"), "{}", failed.err);
-    // Three revisions on the canary: the first, the second, and the first again. None came to the others.
+    // Three revisions on the canary: the first, the second, and the first again. The other nodes got none of
+    // them.
     let now = nodes.revisions();
     let expected = [3, 1, 1].map(|revision| (revision, "first".to_owned()));
     assert_eq!(now, expected);
@@ -109,7 +110,7 @@ fn a_revision_over_its_budget_touches_the_canary_only_and_goes_back() -> Result<
     // A pause leaves the canary as it is, for people to look at.
     nodes.object("third", &json!({ "budget": { "nsPerPacket": 0 }, "onFailure": "Pause" }))?;
     let stopped = nodes.0[0].run("fleet apply -f fleet.yaml --servers servers")?;
-    assert!(stopped.code == 1 && stopped.err.contains("nodes keep what they have"), "{}", stopped.err);
+    assert!(stopped.code == 1 && stopped.err.contains("nodes keep their configurations"), "{}", stopped.err);
     assert_eq!(nodes.revisions()[0], (4, "third".to_owned()));
     Ok(())
 }
@@ -193,7 +194,7 @@ fn a_node_that_does_not_answer_fails_the_step_and_is_named() -> Result<()> {
     assert_eq!(silent.code, 1, "{}{}", silent.out, silent.err);
     assert!(silent.err.contains("gone: silent: no answer within 3s: "), "{}", silent.err);
     assert!(silent.err.contains("not taken back: gone"), "{}", silent.err);
-    // The probe was new to these nodes, so it is removed again.
+    // These nodes did not have the probe before, so it is removed again.
     assert!(nodes.revisions().iter().all(|(revision, _)| *revision == 0));
     Ok(())
 }

@@ -136,6 +136,9 @@ fn a_rule_of_the_library_is_tried_on_captures_and_applied() -> Result<()> {
             refused.err
         );
     }
+    scene.write("fleet.yaml", &format!("{RULE}\nscope: fleet\n"))?;
+    let fleet = scene.run("rules test -f fleet.yaml --config count.yaml flood.pcap")?;
+    assert!(fleet.err.contains("the windows of this daemon alone"), "{}", fleet.err);
     // A probe that neither runs nor is in the library sees packets by its file.
     scene.write("rule.yaml", &RULE.replace("> 20", "> 200"))?;
     let report = scene.succeed("rules test -f rule.yaml --config count.yaml flood.pcap -o json");
@@ -145,5 +148,9 @@ fn a_rule_of_the_library_is_tried_on_captures_and_applied() -> Result<()> {
     let applied = scene.succeed("rules apply --library syn-flood --set for=3");
     assert_eq!(applied, "rule syn-flood watches tcp-flags (revision 1)\n");
     assert_eq!(scene.daemon.json("/v1/rules/syn-flood")["rule"]["for"], 3);
+    scene.write("wrong.yaml", &RULE.replace("watch: count", "watch: tcp-flags"))?;
+    let refused = scene.run("rules apply wrong -f wrong.yaml")?;
+    let place = "wrong.yaml is refused as a rule:\n  line 2: when, column 12 of the expression: ";
+    assert!(refused.code == 1 && refused.err.contains(place), "{}", refused.err);
     Ok(())
 }

@@ -72,13 +72,13 @@ impl Scene {
         write(self.folder.path(), name, text)
     }
 
-    /// Runs a command in the folder; its words stand between spaces.
+    /// Runs a command in the folder; spaces separate its words.
     pub fn run(&self, arguments: &str) -> Result<Outcome> {
         let words: Vec<&str> = arguments.split(' ').collect();
         outcome(self.daemon.client_command(&words)?.current_dir(self.folder.path()))
     }
 
-    /// Does the same, and panics if the command fails. Returns its output.
+    /// Runs a command likewise, and panics if the command fails. Returns its output.
     #[track_caller]
     pub fn succeed(&self, arguments: &str) -> String {
         let outcome = self.run(arguments).expect("it starts");

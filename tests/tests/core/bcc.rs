@@ -125,7 +125,7 @@ fn slots_that_cannot_be_filled_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// Packets of both directions in one table; one source says that it has the other one's.
+/// Packets of both directions in one table; one source declares that the other one defines it.
 #[test]
 fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
     let topology = Topology::new()?;
@@ -187,7 +187,7 @@ fn a_table_that_is_extern_is_that_of_the_other_direction() -> Result<()> {
     send()?;
     check(&daemon.json("/v1/probes/p/metrics"), [4, 7], [12, 21]);
     send()?;
-    // The other source defines the tables now, and a session has another field: the counts continue.
+    // Now the other source defines the tables, and a session has another field: the counts continue.
     let mut other = config("xdp", false, &metrics(false));
     for direction in ["ingress", "egress"] {
         other[direction]["defines"]["WIDE"] = json!("1");

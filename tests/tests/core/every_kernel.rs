@@ -291,7 +291,7 @@ char LICENSE[] SEC("license") = "GPL";
 "#;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    // The thread that sends inherits it.
+    // The sending thread inherits the CPU.
     pin_to_cpu(0)?;
     for (name, defines) in [("ringbuf", json!({})), ("perf", json!({ "PERF": "1" }))] {
         let metric = json!({ "name": "ring", "map": "ring", "type": "struct event" });

@@ -1,4 +1,4 @@
-//! `twinprobe.h`: one source finds the same in the same packets at XDP and TC, ingress and egress.
+//! `twinprobe.h`: one source finds the same values in the same packets at XDP and TC, ingress and egress.
 
 use std::collections::BTreeMap;
 

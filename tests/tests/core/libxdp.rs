@@ -77,7 +77,8 @@ impl Drop for Neighbour<'_> {
     }
 }
 
-/// Sends packets and reads windows. Each packet is in one window of the probe, and the neighbour sees each.
+/// Sends packets and reads windows. Each packet is in one window of the probe, and the neighbour sees each
+/// packet.
 fn both_count(daemon: &Daemon, topology: &Topology, neighbour: Option<&Neighbour<'_>>) -> Result<()> {
     let before = neighbour.map(Neighbour::count).transpose()?;
     count_during(daemon, topology, || Ok(()))?;
@@ -196,7 +197,8 @@ fn joined(topology: &Topology, neighbour: &Neighbour<'_>) -> Result<()> {
 #[test]
 fn probes_join_the_dispatcher_of_libxdp() -> Result<()> {
     let topology = Topology::new()?;
-    // tests/kernels/run.sh names the loader of the guests, whose kernels take extensions, and their version.
+    // tests/kernels/run.sh names the loader of the guests and the guests' version; their kernels allow
+    // extensions.
     let given = std::env::var_os("TWINPROBE_XDP_LOADER").map(PathBuf::from);
     let must_join = given.is_some();
     let is_old = std::env::var("TWINPROBE_LINUX").is_ok_and(|version| version == "5.10");

@@ -25,7 +25,7 @@ static MARK: u32 = 7;
 const PACKETS: u64 = 10;
 const DATA: usize = 100;
 
-/// A PPP interface without a peer. It is there as long as the file is open.
+/// A PPP interface without a peer. It exists as long as the file is open.
 fn ppp(name: &str) -> Result<File> {
     let file = File::options().read(true).write(true).open("/dev/ppp").context("/dev/ppp")?;
     let mut unit: libc::c_int = -1;
@@ -90,7 +90,7 @@ fn links_without_an_ethernet_header_are_refused_or_counted() -> Result<()> {
         let socket = namespace.enter(|| UdpSocket::bind((own.as_str(), 0)))??;
         mark(&socket)?;
         for _ in 0..PACKETS {
-            // The packet has no receiver: the interface may say so, behind the hook.
+            // The packet has no receiver, so the interface may return an error after the hook.
             let _ = socket.send_to(&[7; DATA], (peer.as_str(), 9));
         }
         let document = daemon.json("/v1/probes/conntrack-marks/metrics");

@@ -21,8 +21,8 @@ const IN_FLIGHT: u64 = 128;
 const ADDRESS: usize = 26;
 const PORT: usize = 34;
 
-/// Sends `packets` from `interface` and calls `read` repeatedly, which returns the number of packets it has found since
-/// the call before. Returns the number of calls once all packets are found.
+/// Sends `packets` from `interface` and repeatedly calls `read`. `read` returns the number of packets since
+/// its last call. Returns the number of calls once all packets are found.
 pub fn send_and_count(
     namespace: &Namespace,
     interface: &str,

@@ -130,7 +130,7 @@ impl Scene {
         Ok(Self { topology, daemon, arrived })
     }
 
-    /// Takes the counts of this protocol since the last call, and the reasons why they may be wrong.
+    /// Takes the counts of this protocol since the last call, and the reasons of possible errors.
     fn take(&self, protocol: &str) -> ([Traffic; 2], Value) {
         let document = self.daemon.json("/v1/probes/packet-counter/metrics");
         let of = |direction: &str| {

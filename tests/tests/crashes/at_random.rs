@@ -1,5 +1,6 @@
-//! A daemon is killed at random instants of requests. The next one agrees with the API's answers: answered requests are
-//! done, the one under way is done or not, nothing is left over, and all other probes have counted every packet.
+//! A daemon is killed at random instants of requests. The next daemon agrees with the API's answers: answered
+//! requests are done, the interrupted one is done or not, nothing else is left, and all other probes have
+//! counted every packet.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,8 +33,8 @@ fn observing(mut direction: Value) -> Value {
     direction
 }
 
-/// Returns one of two configurations that replace each other: some maps are carried and some are not, and hooks,
-/// directions and interfaces differ.
+/// Returns one of two configurations that replace each other: both share only some maps, and differ in hooks,
+/// directions and interfaces.
 fn config(variant: u32) -> Value {
     let xdp = Layout::new(Reading::Window);
     let tc = Layout { hook: "tc", ..Layout::new(Reading::Live) };
@@ -94,7 +95,7 @@ fn storm(
     Ok(())
 }
 
-/// Compares the probes with the earlier answers. The state that is found is expected from now on.
+/// Compares the probes with the earlier answers. The found state is the expected one from now on.
 fn check_probes(daemon: &Daemon, expected: &mut Expected) -> Result<()> {
     for (name, states) in expected.iter_mut() {
         let answer = daemon.get(&format!("/v1/probes/{name}"));

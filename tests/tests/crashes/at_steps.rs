@@ -84,7 +84,7 @@ fn config(reading: Reading, change: u32) -> Value {
     json!({ "interfaces": ["mon0", "mon1"], "ingress": ingress, "egress": egress })
 }
 
-/// Tells whether each reading lets the counts begin with 0 again.
+/// Tells whether the counts begin with 0 again after each reading.
 fn is_reset(reading: Reading) -> bool {
     matches!(reading, Reading::Window | Reading::Init)
 }
@@ -172,7 +172,8 @@ impl Scene {
         if expected.is_some() {
             send(10)?;
             let first = packets(&daemon.json(METRICS));
-            // The next reading gives the window again whose reading was cut off. Later packets are in the window after it.
+            // If the kill has interrupted a reading, the next reading gives its window again. Later packets
+            // are in the window after it.
             let counted = match (change, reading) {
                 (Change::Read, reading) if is_reset(reading) => first + packets(&daemon.json(METRICS)),
                 (Change::Read, _) => packets(&daemon.json(METRICS)),
@@ -225,7 +226,7 @@ fn is_reached(step: &str, reading: Reading) -> bool {
 }
 
 /// Lets daemons die at each step of these requests. A full run takes all pairs of a request and a reading for each
-/// step. A usual run takes one pair for each step; the pairs take turns from number `first` on.
+/// step. A usual run takes one pair for each step; the pairs alternate from number `first` on.
 fn crash_everywhere(tc_attach: &str, changes: &[Change], readings: &[Reading], first: usize) -> Result<()> {
     let mut scene = Scene::new(tc_attach)?;
     let most = scaled(1, 100) as usize;

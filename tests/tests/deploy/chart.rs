@@ -23,7 +23,7 @@ fn values() -> Result<Vec<Option<PathBuf>>> {
     Ok(files)
 }
 
-/// Values with which others reach the daemons' API.
+/// Values that open the daemons' API to others.
 const REACHABLE: [&str; 4] =
     ["fleet.enabled=true", "api.enabled=true", "api.tls.secretName=x", "api.accessSecret=y"];
 
@@ -353,7 +353,8 @@ fn check_metrics(bin: &Path, sets: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The operator of the chart takes its options, finds the daemons, and may read nothing else for it.
+/// The operator of the chart accepts its options and finds the daemons. It may read nothing else for this
+/// purpose.
 #[test]
 fn the_operator_judges_rules_with_credentials_of_its_own() -> Result<()> {
     let Some(bin) = tools(&["helm"])? else { return Ok(()) };

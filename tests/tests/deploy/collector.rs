@@ -67,7 +67,7 @@ fn a_collector_that_is_killed_loses_nothing_and_doubles_nothing() -> Result<()> 
             collected = windows;
             Ok(())
         })?;
-        // Another moment each time, between a commit and its acknowledgement as well.
+        // Each kill comes at another moment, also between a commit and its acknowledgement.
         thread::sleep(Duration::from_millis(37 * kill % 150));
         collector.kill()?;
         collector.wait()?;

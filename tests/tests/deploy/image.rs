@@ -251,7 +251,7 @@ fn the_image_monitors_with_few_privileges_and_is_replaced_without_losing_a_packe
         ensure!(status.contains(line), "{line}: {status}");
     }
 
-    // The probe continues counting while there is no container.
+    // The probe continues counting without a container.
     run(&mut scene.podman.command(&["rm", "--force", "--time", "0", NAME]))?;
     generator.send(1000)?;
     scene.start()?;
@@ -282,8 +282,8 @@ fn check_contents(rootfs: &Path) -> Result<()> {
         ensure!(component["purl"].as_str().is_some_and(|purl| purl.starts_with("pkg:")), "{component}");
     }
     ensure!(bill["bomFormat"] == "CycloneDX" && bill["specVersion"] == "1.5", "{bill}");
-    // The programs here are not optimized, and several times as large as those of a release. `du` runs inside of the
-    // directory, because the directory's own name might match the excluded pattern.
+    // The programs here are not optimized, and several times as large as released programs. `du` runs inside
+    // of the directory, because the directory's own name might match the excluded pattern.
     let mut sizes = Command::new("du");
     let sizes = sizes.args(["--summarize", "--block-size=1M", "--exclude=twinprobe*", "."]);
     let sizes = run(sizes.current_dir(rootfs))?;

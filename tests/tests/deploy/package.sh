@@ -1,7 +1,7 @@
 #!/bin/sh
-# package.sh DIRECTORY: installs the packages of DIRECTORY under a systemd of its own, in a copy of this system that goes
-# when it ends: an overlay in memory above the root file system. To be called as the first process of new namespaces of
-# processes and mounts, in the network namespace of the interface mon0.
+# package.sh DIRECTORY: installs the packages of DIRECTORY under its own systemd, in a temporary copy of this system: an
+# overlay in memory above the root file system. Call it as the first process of new process and mount namespaces, in
+# the network namespace of the interface mon0.
 set -eu
 directory=$1
 mount --make-rprivate /
@@ -23,7 +23,7 @@ mount --bind "$directory" $root/run/shared
 rm -rf $root/var/lib/twinprobe
 # The index of manual pages is left out, because it takes longer than everything else.
 rm -f $root/var/lib/man-db/auto-update
-# Only the package's service and the steps below start. Units that this system has, or its packages have, do not.
+# Only the package's service and the steps below start. Other units of this system or of its packages do not start.
 rm -f $root/usr/sbin/policy-rc.d
 cat >$root/run/systemd/system/try.target <<EOF
 [Unit]
@@ -41,7 +41,7 @@ StandardOutput=append:/run/shared/output
 StandardError=append:/run/shared/output
 ExecStopPost=/bin/systemctl exit
 EOF
-# The package's unit waits for targets that do not come here.
+# The package's unit waits for targets that never come here.
 mkdir -p $root/run/systemd/system/twinprobe.service.d
 printf '[Unit]\nDefaultDependencies=no\nAfter=\nWants=\n[Service]\nStandardError=append:/run/shared/daemon\n' \
     >$root/run/systemd/system/twinprobe.service.d/zz-try.conf

@@ -38,7 +38,7 @@ struct Prometheus<'a> {
 }
 
 impl<'a> Prometheus<'a> {
-    /// Starts it with the shipped configuration, but for the time between two scrapes.
+    /// Starts Prometheus with the shipped configuration, except for the time between two scrapes.
     fn start(bin: &Path, place: &'a Namespace, flags: &[&str]) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let config = fs::read_to_string(root().join("deploy/prometheus/prometheus.yml"))?;
@@ -213,7 +213,7 @@ fn native_histograms_are_exact_in_a_prometheus_that_asks_for_them() -> Result<()
     let bytes = prometheus.number(r#"sum(net_size_class_bytes_total{direction="ingress"})"#)?;
     let size = bytes / f64::from(sent);
     assert_eq!(prometheus.number(&format!("histogram_sum({of})"))?, bytes);
-    // All frames are alike, and a bucket ends at twice its beginning.
+    // All frames are alike, and a bucket ends at twice its lower bound.
     let median = prometheus.number(&format!("histogram_quantile(0.5, {of})"))?;
     ensure!(size / 2.0 <= median && median <= 2.0 * size, "{median} where all are {size}");
     let classic = prometheus.ask("/api/v1/query", "net_packet_size_bytes_bucket")?;

@@ -105,7 +105,7 @@ fn of_a_file_with_a_bad_probe_none_is_deployed_and_nothing_is_undone() -> Result
     scene.look()?;
     ensure!(scene.revision("a") == Some(2) && scene.revision("b").is_none(), "{}", scene.daemon.log());
     scene.until("the reason", || scene.daemon.log().contains("somebody else has changed a probe"))?;
-    // Another content is another change.
+    // Another content of the file is another change.
     scene.write(&json!({ "a": probe("third"), "b": bad()[1] }))?;
     scene.until("the change", || scene.revision("a") == Some(3) && scene.revision("b") == Some(1))?;
     ensure!(!scene.failed());

@@ -99,7 +99,7 @@ fn an_orderly_end_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Errors of the disk reach the writers. A file system survives errors that do not hit its journal.
+/// Errors of the disk reach the writers. A file system survives errors outside its journal.
 #[test]
 fn a_disk_fails_for_a_while() -> Result<()> {
     for kind in [FileSystem::Ext4, FileSystem::Xfs] {

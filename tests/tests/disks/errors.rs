@@ -107,8 +107,8 @@ fn a_daemon_outlives_a_full_disk() -> Result<()> {
     Ok(())
 }
 
-/// An ext4 and a btrfs that have given up after an error can still be read, and so can windows. An xfs can't; a window is
-/// not taken for one that is damaged or missing.
+/// An ext4 and a btrfs that have given up after an error can still be read, and so can windows. An xfs can't;
+/// no window is taken for a damaged or missing window.
 #[test]
 fn windows_are_read_from_a_disk_that_has_become_read_only() -> Result<()> {
     for kind in FileSystem::ALL {

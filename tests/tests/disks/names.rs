@@ -15,9 +15,10 @@ const SMALL: u64 = 2;
 #[derive(Clone, Copy, Debug)]
 enum Gone {
     Deleted,
-    /// Its lease ended, and its last windows were acknowledged.
+    /// The lease of the probe ended, and its last windows were acknowledged.
     Expired,
-    /// Its lease ended. Its windows are still to be collected, and its successor continues with their numbers.
+    /// Its lease ended. Collectors still have to take its windows, and its successor continues with their
+    /// numbers.
     Left,
 }
 
@@ -81,7 +82,8 @@ fn reboot_after(surroundings: Surroundings, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// Large windows were missing without being lost. Where the newest was large, its number was used again, and the sum fell.
+/// Large windows were missing without being lost. A large newest window lost its number to the next window,
+/// and the sum fell.
 #[test]
 fn large_windows_of_a_name_used_again_survive_a_reboot() -> Result<()> {
     for surroundings in SURROUNDINGS {
@@ -99,7 +101,7 @@ fn large_windows_of_a_name_used_again_survive_a_reboot() -> Result<()> {
     Ok(())
 }
 
-/// The newest window of a successor is large, and no probe has another one after it.
+/// The newest window of a successor is large, and no probe has a later one.
 #[test]
 fn a_number_is_not_used_again_after_a_reboot() -> Result<()> {
     for surroundings in [SURROUNDINGS[0], SURROUNDINGS[3]] {

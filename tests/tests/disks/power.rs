@@ -11,11 +11,11 @@ const ENTRY: u64 = 16 << 10;
 const SMALL: u64 = 3;
 const LARGE: u64 = 40;
 
-/// One window of more than 256 KiB made the small ones before it files without content.
+/// A window of more than 256 KiB once turned the small ones before it into files without content.
 #[test]
 fn windows_that_were_answered_survive_a_loss_of_power() -> Result<()> {
     for kind in FileSystem::ALL {
-        // The neighbour's windows sync those of the others; one file system shows that.
+        // The neighbour's windows sync the others' windows; one file system suffices to show that.
         for is_busy in [false, true].into_iter().take(if kind == FileSystem::Ext4 { 2 } else { 1 }) {
             let mut scene = Scene::new((Place::Disk(kind), is_busy))?;
             let mut told = [Told::of("a"), Told::of("b")];

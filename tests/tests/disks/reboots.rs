@@ -56,7 +56,8 @@ fn a_sum_that_was_reset_stays_so_after_a_reboot() -> Result<()> {
             ensure!(total(&document) > 0, "{document}");
         }
         let reset = Spec { reset: true, variant: 1, ..spec.clone() };
-        // One probe has a window after the reset. The others have none: the reset has cleared their counts.
+        // One probe has a window after the reset. The other probes have none: the reset has cleared their
+        // counts.
         scene.put("a", &reset, 200);
         scene.send(2)?;
         let document = scene.windows("a").close();

@@ -48,7 +48,7 @@ impl Told {
         Ok(document)
     }
 
-    /// Notes a window that was closed without packets, and those before it that a request without success has closed.
+    /// Notes a window without packets, and earlier windows that an unsuccessful request has closed.
     pub fn note(&mut self, scene: &Scene, document: &Value) -> Result<()> {
         ensure!(
             total(document) == self.total,

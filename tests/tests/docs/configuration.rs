@@ -15,7 +15,7 @@ Every field of a monitoring configuration, as `api/openapi.yaml` describes it. [
 and what each error means.
 ";
 
-/// The schemas that have a section, with its title.
+/// The schemas with a section, and the title of the section.
 const SECTIONS: &[(&str, &str)] = &[
     ("Config", "The probe"),
     ("Ingress", "ingress"),

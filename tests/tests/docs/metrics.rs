@@ -26,7 +26,8 @@ starts. A family is absent if there is nothing to count: for example, without ev
 |---|---|---|---|
 ";
 
-/// A probe with a sum of windows that is shown in part, maps that count what finds no room, and both kinds of event maps.
+/// A probe with a sum of windows that is shown in part, maps that count refused entries, and both kinds of
+/// event maps.
 const SOURCE: &str = "
 #include <twinprobe.h>
 TP_HASH(flows, struct tp_flow, struct tp_counters, 16);

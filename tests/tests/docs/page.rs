@@ -25,7 +25,7 @@ pub struct Command {
     pub text: String,
     /// The output that the page shows.
     pub shown: Vec<String>,
-    /// The lines of the page that `shown` is, from 0.
+    /// The numbers of these lines in the page, from 0.
     pub place: Range<usize>,
 }
 
@@ -35,7 +35,8 @@ struct Block {
     place: Range<usize>,
 }
 
-/// Returns the steps of a page. Fails at a block of commands of another language, which would not be run.
+/// Returns the steps of a page. Fails at a block of commands of another language, because the test would not
+/// run the commands.
 pub fn steps(text: &str) -> Result<Vec<Step>> {
     let lines: Vec<&str> = text.lines().collect();
     let mut steps = Vec::new();

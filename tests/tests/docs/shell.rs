@@ -1,5 +1,5 @@
 //! A shell in an isolated environment: its own network, mounts, processes and host name, and empty default folders of the
-//! daemon. So the commands of a page run unchanged and leave nothing behind.
+//! daemon. So the commands of a page run unchanged and leave nothing.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 use twinprobe_tests::binary;
+use twinprobe_tests::servers::tool;
 
 use crate::page::Step;
 
@@ -41,6 +42,8 @@ pub fn run(steps: &[Step]) -> Result<Vec<Vec<String>>> {
     for part in ["probes", "docs", "deploy", "api", "examples"] {
         symlink(repository.join(part), work.join(part))?;
     }
+    // The virtual environment that the page about ClickHouse tells readers to make.
+    symlink(tool("chdb")?, work.join("chdb"))?;
     let (script, output) = (folder.path().join("script"), folder.path().join("output"));
     fs::write(&script, format!("set -e\n{MACHINE}\nset +e\n{}", script_of(steps)))?;
     let printed = File::create(&output)?;
@@ -81,7 +84,7 @@ fn script_of(steps: &[Step]) -> String {
 
 fn outputs(printed: &str) -> Vec<Vec<String>> {
     let mut pieces: Vec<&str> = printed.split(MARK).collect();
-    // The first piece was printed before the first command, the last one by no whole command.
+    // The first piece comes before the first command, the last piece from no whole command.
     pieces.truncate(pieces.len().saturating_sub(1).max(1));
     pieces[1..].iter().map(|piece| piece.lines().map(str::to_owned).collect()).collect()
 }

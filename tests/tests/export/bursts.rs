@@ -12,7 +12,7 @@ fn events_of_bursts_are_received_or_counted() -> Result<()> {
         let scene = Scene::new(defines)?;
         let mut stream = scene.stream("")?;
         let mut generator = scene.generator()?;
-        // Rendered, all of them are fewer bytes than wait for a client.
+        // After rendering, all of them are fewer bytes than may wait for a client.
         let (bursts, burst) = (3, 20_000);
         for _ in 0..bursts {
             generator.send(burst)?;

@@ -27,7 +27,7 @@ fn packet(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
 const HERE: [u8; 4] = [192, 0, 2, 1];
 const THERE: [u8; 4] = [198, 51, 100, 2];
 
-/// A capture of a link whose packets have this before them, and whose last packet is not IP.
+/// A capture of a link whose packets begin with `before`, and whose last packet is not IP.
 fn capture(link_type: u32, before: &[&[u8]]) -> Vec<u8> {
     let mut file = head(link_type);
     for (at, before) in before.iter().enumerate() {

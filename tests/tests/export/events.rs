@@ -126,7 +126,7 @@ fn a_filter_takes_one_metric_and_leaves_the_others() -> Result<()> {
     scene.generator()?.send(2000)?;
     let (serials, _) = account(&mut odd, 1000)?;
     assert_eq!(serials, (0..2000).filter(|n| n % 2 == 1).collect::<Vec<u64>>());
-    // The other ring was not read.
+    // Nothing has read the other ring yet.
     let (serials, _) = account(&mut scene.stream("")?, 1000)?;
     assert_eq!(serials, (0..2000).filter(|n| n % 2 == 0).collect::<Vec<u64>>());
     let refused = scene.daemon.get(&format!("{EVENTS}?metric=lost")).expect(404);

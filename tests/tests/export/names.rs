@@ -188,7 +188,7 @@ fn named(document: &Value, metric: &str, sender: impl Fn(&Value) -> Value) -> BT
     named.filter_map(|entry| Some((last(&sender(&entry["key"]))?, entry["names"].clone()))).collect()
 }
 
-/// A window has the names of its end, also when it is read later.
+/// A window has the names from its end, also in a later reading.
 #[test]
 fn documents_name_the_owners_of_addresses_in_keys() -> Result<()> {
     let topology = Topology::new()?;

@@ -10,7 +10,7 @@ use twinprobe_tests::traffic::{Frame, PacedSender, Spread};
 /// The number of events that come one by one.
 const SLOW: u32 = 40;
 
-/// Sends each event when the client has the one before. Returns the time of all.
+/// Sends each event after the client has received the previous one. Returns the time of all.
 fn one_by_one(scene: &Scene) -> Result<Duration> {
     let mut stream = scene.stream("")?;
     let mut sender =

@@ -69,9 +69,9 @@ fn fifteen_features_of_every_flow() -> Result<()> {
             let port = key["L4_SRC_PORT"].as_u64().unwrap() as u16;
             let packets = spread.expected(address, port, 2_000);
             assert_eq!(key["IPV4_DST_ADDR"], "198.19.0.1");
-            assert_eq!((&key["PROTOCOL"], &key["L4_DST_PORT"]), (&json!(6), &json!(80)));
+            assert_eq!((&key["PROTOCOL"], &key["L4_DST_PORT"]), (&json!("TCP"), &json!(80)));
             assert_eq!((&value["IN_PKTS"], &value["IN_BYTES"]), (&json!(packets), &json!(packets * 60)));
-            assert_eq!((&value["SRC_TOS"], &value["TCP_FLAGS"]), (&json!(0x28), &json!(2)));
+            assert_eq!((&value["SRC_TOS"], &value["TCP_FLAGS"]), (&json!(0x28), &json!("SYN")));
             for zero in ["INPUT_SNMP", "OUTPUT_SNMP", "SRC_AS", "DST_AS"] {
                 assert_eq!(value[zero], 0, "{zero}");
             }
@@ -136,12 +136,12 @@ fn what_is_a_flow_and_what_is_not() -> Result<()> {
     };
     // The name, the frame, and the protocol and ports of the flow.
     let flows = [
-        ("tcp", built(Protocol::Tcp, None, 60), (6, 1024, 80)),
-        ("udp", built(Protocol::Udp, None, 300), (17, 1024, 80)),
-        ("icmp echo", built(Protocol::Icmp, None, 60), (1, 0, 0x0800)),
-        ("tag", built(Protocol::Udp, Some(9), 60), (17, 1024, 80)),
-        ("later fragment", later_fragment, (17, 0, 0)),
-        ("ip options", options, (6, 1024, 80)),
+        ("tcp", built(Protocol::Tcp, None, 60), ("TCP", 1024, 80)),
+        ("udp", built(Protocol::Udp, None, 300), ("UDP", 1024, 80)),
+        ("icmp echo", built(Protocol::Icmp, None, 60), ("ICMP", 0, 0x0800)),
+        ("tag", built(Protocol::Udp, Some(9), 60), ("UDP", 1024, 80)),
+        ("later fragment", later_fragment, ("UDP", 0, 0)),
+        ("ip options", options, ("TCP", 1024, 80)),
     ];
     let ipv6 = ethernet(0x86dd, &[&[0x60, 0, 0, 0, 0, 0, 59, 64][..], &[0xfd; 32]].concat());
     let short_ip = ethernet(0x0800, &[0x44; 20]);

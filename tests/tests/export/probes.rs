@@ -24,7 +24,7 @@ fn flow_features(defines: &[String]) -> Result<Size> {
     })
 }
 
-/// Returns the source with the only name for a TC section that aya knows.
+/// Returns the source with the only name for a TC section that is known to aya.
 fn source(name: &str) -> Result<String> {
     Ok(probes::source(name)?.replace("SEC(\"tc\")", "SEC(\"classifier\")"))
 }
@@ -75,7 +75,7 @@ fn fewer_features_are_fewer_instructions_and_smaller_entries() -> Result<()> {
         let (one, six, all) = (sizes[0], sizes[5], sizes[14]);
         assert!(one.instructions * 4 < all.instructions, "{one:?} {all:?}");
         assert!((one.key + one.value) * 8 < all.key + all.value, "{one:?} {all:?}");
-        // The first six features need no parsing, but that TC has packets that are many frames, whose headers count.
+        // The first six features need no parsing, but TC has packets of many frames, whose headers count.
         assert!(hook == Hook::Tc || six.instructions * 3 < all.instructions, "{six:?} {all:?}");
         let all_by_default = flow_features(&hook.define().into_iter().collect::<Vec<_>>())?;
         assert_eq!(all_by_default, all);

@@ -191,7 +191,7 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     for method in ["HEAD", "POST"] {
         daemon.request(method, "/metrics", &[], b"").expect(405);
     }
-    // A client that accepts only another type gets the page all the same.
+    // A client that accepts only another type gets the page as well.
     daemon.request("GET", "/metrics", &[("accept", "text/plain;version=0.0.4")], b"").expect(200);
     let page = Page::scrape(&daemon);
     let answered = |method, route, status| {
@@ -206,7 +206,8 @@ fn the_daemon_tells_of_itself() -> Result<()> {
     assert_eq!(page.one("twinprobe_http_request_duration_seconds_count", &puts), 4.0);
     assert_eq!(page.one("twinprobe_compilation_seconds_count", &[("outcome", "accepted")]), 3.0);
     assert_eq!(page.matching("twinprobe_build_info", &[]), [1.0]);
-    // The difference is the connection of the request, and earlier ones that the daemon has not closed yet.
+    // The difference consists of the request's connection, and of earlier ones that the daemon has not closed
+    // yet.
     let connections = page.one("process_open_fds", &[]) - daemon.open_files() as f64;
     assert!((1.0..=8.0).contains(&connections), "{connections}");
     let resident = page.one("process_resident_memory_bytes", &[]);
@@ -260,8 +261,8 @@ fn a_scrape_takes_nothing() -> Result<()> {
         }
         drop(slow);
         if round == 3 {
-            // More pages than there may be windows have removed no window, and have closed none of a probe that is
-            // reset.
+            // More pages than the limit of windows have removed no window, and have closed no window of a
+            // probe with resets.
             assert_eq!(["counting", "flow-features"].map(retained)[0], before[0]);
             assert_eq!(retained("flow-features")["lost_windows"], 0);
         }
@@ -276,7 +277,7 @@ fn a_scrape_takes_nothing() -> Result<()> {
     assert_eq!(last.one("twinprobe_probe_read_failures_total", &[("probe", "flow-features")]), 0.0);
     let parsed = Page::parse(&last.text);
     assert!(parsed.samples == last.samples, "the reference parser reads other samples");
-    // The next client gets a window that another client has not read to its end; a scraper does not.
+    // The next client gets a window after an incomplete answer to another client; a scraper does not get the window.
     generator.send(2 * FLOWS)?;
     assert!(http::take(&daemon.address(), "GET", "/v1/probes/flow-features/metrics", 1000)?);
     for _ in 0..3 {

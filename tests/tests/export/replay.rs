@@ -72,7 +72,7 @@ fn programs_see_what_was_captured_when_it_was() -> Result<()> {
             .map(|(i, frame)| vec![time(i), frame.len() as u64, 0x0800, frame[frame.len() - 1].into()])
             .collect();
         let got = numbers(&seen(&document, direction), &["at", "length", "ether_type", "last"]);
-        // The last byte of the shortest frame is of its type.
+        // In the shortest frame, the last byte belongs to the type.
         assert_eq!(got, expected, "{direction} {hook}");
     }
     assert_eq!(daemon.json("/v1/probes")["probes"], json!([]));

@@ -121,7 +121,7 @@ fn a_ready_made_probe_counts_captures() -> Result<()> {
     counted.sort();
     let each = |name| (Some(name), Some(2), Some(400));
     assert_eq!(counted, [each("ICMP"), each("TCP"), each("UDP")]);
-    // The command line shows the same, and fails as other commands do.
+    // The command line shows the same document, and fails like other commands.
     let directory = tempfile::tempdir()?;
     let path = |name: &str| directory.path().join(name).display().to_string();
     std::fs::write(path("probe.json"), config.to_string())?;
@@ -241,7 +241,7 @@ fn directions_see_a_common_map_in_the_order_of_the_packets() -> Result<()> {
     Ok(())
 }
 
-/// A reading takes the values out of a queue: metrics of one queue show the same ones.
+/// A reading removes the values from a queue: metrics of one queue show the same ones.
 #[test]
 fn metrics_of_one_queue_show_the_same() -> Result<()> {
     const SOURCE: &str = "BPF_QUEUE(lasts, u32, 64);\nBPF_STACK(own, u32, 64);\nint see(struct CTXTYPE *ctx) {\n\

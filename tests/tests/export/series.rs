@@ -119,7 +119,7 @@ fn the_largest_are_shown_whoever_came_first() -> Result<()> {
     let limited = json!({ "name": "p", "interface": "mon0", "ingress": ingress });
     daemon.put("/v1/probes/p", &limited).expect(201);
     send(&topology, 0, 3000, 3000)?;
-    // The largest is the last one to come.
+    // The largest entry comes last.
     let spoofed = 3000;
     let base = u32::from(Spread::default().base_address) + spoofed;
     let spread = Spread { addresses: 1, ports: 1, base_address: base.into(), ..Spread::default() };
@@ -172,7 +172,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
         (json!({ "map": "pairs", "key_label": "pair" }), "has parts"),
         (json!({ "map": "queue", "key_label": "x" }), "has no keys"),
         (json!({ "map": "queue", "max_series": 1 }), "has no keys"),
-        (json!({ "map": "slots", "snapshot": true, "sum_expires": "1m" }), "never go"),
+        (json!({ "map": "slots", "snapshot": true, "sum_expires": "1m" }), "are never removed"),
     ] {
         let mut metric = metric;
         metric["name"] = json!("m");

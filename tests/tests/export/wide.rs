@@ -1,5 +1,5 @@
-//! Sums that 64 bits do not hold: over windows, over CPUs, over a restart and a replacement, in every format and where documents
-//! are merged.
+//! Sums beyond 64 bits: over windows, over CPUs, over a restart and a replacement, in every format and in
+//! merged documents.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};

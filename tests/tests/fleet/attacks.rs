@@ -1,4 +1,4 @@
-//! Attacks: names that somebody else has, leases, operators that take over, nodes that are removed.
+//! Attacks: occupied names, leases, operators that take over, removed nodes.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn a_lease_ends_a_probe_that_no_operator_renews() -> Result<()> {
         ensure!(probes["probes"].as_array().is_some_and(|it| it.len() == count), "{probes}");
         Ok(probes)
     };
-    // The lease is renewed meanwhile, so its end moves.
+    // A renewal of the lease moves its end meanwhile.
     let end = |probes: &Value| probes["probes"][0]["expires_at"].as_str().unwrap_or_default().to_owned();
     let first = end(&has(&fleet, 1)?);
     wait_for("a renewal", PATIENCE, || {

@@ -13,7 +13,7 @@ use crate::scene::Fleet;
 const PARTS: [&str; 7] =
     ["operator", "API server", "etcd", "agent of the canary", "agent", "daemon of the canary", "daemon"];
 
-/// Kills a part, and starts it again.
+/// Kills a part, and starts that part again.
 fn kill(fleet: &mut Fleet, part: &str) -> Result<()> {
     match part {
         "operator" => {

@@ -95,7 +95,11 @@ fn a_rule_over_the_fleet_sees_the_sum_and_acts_where_it_says() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (mut fleet, members) = scene(folder.path())?;
     wait_for("the webhook", PATIENCE, || apply(&fleet, &rule(&json!({ "rack": "a" }))).map(drop))?;
-    let all = status(&fleet, "the operator judges", |it| it["counts"]["running"] == 3)?;
+    // The operator reaches all daemons before the first one has told its windows.
+    let is_judging = |it: &Value| {
+        it["conditions"].as_array().is_some_and(|all| all.iter().any(|it| it["reason"] == "Judging"))
+    };
+    let all = status(&fleet, "the operator judges", |it| it["counts"]["running"] == 3 && is_judging(it))?;
     ensure!(all["counts"]["selected"] == 3 && all["counts"]["failed"] == 0 && all["firing"] == 0, "{all:#}");
     let conditions = all["conditions"].as_array().into_iter().flatten();
     ensure!(
@@ -158,7 +162,8 @@ fn a_rule_over_the_fleet_says_what_is_missing_and_why_it_has_stopped() -> Result
     wait_for("the webhook", PATIENCE, || apply(&fleet, &known).map(drop))?;
     let waits = |it: &Value| it["conditions"][1]["message"].as_str().is_some_and(|it| it.contains("missing"));
     let unfit = status(&fleet, "the windows do not fit", waits)?;
-    ensure!(unfit["conditions"][1]["reason"] == "Waiting" && unfit["counts"]["running"] == 2, "{unfit:#}");
+    ensure!(unfit["conditions"][1]["reason"] == "Waiting" && unfit["counts"]["updated"] == 2, "{unfit:#}");
+    ensure!(unfit["conditions"][2]["message"] == "it runs on 0 of 3 nodes", "{unfit:#}");
     ensure!(
         unfit["failures"][0]["node"] == *members[1].name && unfit["failures"][0]["stage"] == "probe",
         "{unfit:#}"
@@ -181,7 +186,7 @@ fn a_rule_over_the_fleet_says_what_is_missing_and_why_it_has_stopped() -> Result
         Ok(())
     })?;
 
-    // A rule for each node takes the place of the one over the fleet.
+    // A rule for each node takes the place of the rule over the fleet.
     often["spec"]["scope"] = json!("node");
     often["spec"]["rule"].as_object_mut().context("a rule")?.remove("on");
     apply(&fleet, &often)?;

@@ -17,7 +17,7 @@ fn team(fleet: &Fleet, name: &str) -> Result<()> {
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
     fleet.cluster.kubectl(&["create", "-f", "-"], &namespace.to_string())?;
-    // No controller makes it here.
+    // No controller makes the object here.
     fleet.cluster.kubectl(&["-n", name, "create", "serviceaccount", "default"], "").map(drop)
 }
 
@@ -194,7 +194,7 @@ fn addresses_of_services_have_the_names_of_services_beside_pods() -> Result<()> 
     ensure!(create("headless", json!({ "clusterIP": "None" }))? == "None");
     let db = create("db", json!({}))?;
     named(&db, service("blue/db"))?;
-    // The chart has one as well, for the webhook.
+    // The chart has such an object as well, for the webhook.
     let all = ["get", "services", "-A", "-o", "jsonpath={.items[*].spec.clusterIP}"];
     let all = fleet.cluster.kubectl(&all, "")?;
     let addresses = all.split_whitespace().filter(|address| *address != "None").count();

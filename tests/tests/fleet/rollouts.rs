@@ -56,7 +56,8 @@ fn a_bad_revision_touches_the_canary_only_and_goes_back() -> Result<()> {
     ensure!(failure["node"] == "n0" && failure["stage"] == "budget", "{status:#}");
     let degraded = &status["conditions"][3];
     ensure!(degraded["type"] == "Degraded" && degraded["status"] == "True", "{status:#}");
-    // Three revisions on the canary: the first, the second, and the first again. None came to the others.
+    // Three revisions on the canary: the first, the second, and the first again. The other nodes got none of
+    // them.
     let expected = [3, 1, 1].map(|revision| ("first".to_owned(), revision));
     wait_for("the canary goes back", PATIENCE, || {
         ensure!(fleet.found() == expected, "{:?}", fleet.found());
@@ -73,7 +74,7 @@ fn a_bad_revision_touches_the_canary_only_and_goes_back() -> Result<()> {
     let failure = &status["failures"][0];
     ensure!(failure["node"] == "n0" && failure["stage"] == "load", "{status:#}");
     ensure!(failure["reason"].as_str().is_some_and(|it| it.contains("map_value_or_null")), "{status:#}");
-    // A refusal stands: the source is not compiled again and again.
+    // A refusal is final: the source is not compiled again and again.
     let refusals =
         fleet.nodes[0].daemon().log().matches("method=PUT path=\"/v1/probes/seen\" status=422").count();
     ensure!(refusals == 1, "{refusals} refusals");

@@ -91,7 +91,7 @@ fn a_rule_comes_to_nodes_fires_where_it_holds_and_leaves_nothing() -> Result<()>
     fleet.nodes[1].send(1000)?;
     status(&fleet, "one node fires", |it| it["firing"] == 1)?;
     ensure!(on_nodes(&fleet) == [(2, false), (2, true)], "{:?}", on_nodes(&fleet));
-    // A daemon that loses its life, and an agent that starts anew, change nothing.
+    // Neither a killed daemon nor a restarted agent changes anything.
     fleet.nodes[1].restart_daemon()?;
     fleet.nodes[1].agent = None;
     fleet.start_agent(1)?;
@@ -111,7 +111,7 @@ fn a_rule_comes_to_nodes_fires_where_it_holds_and_leaves_nothing() -> Result<()>
     Ok(())
 }
 
-/// A rule that changes a probe of the fleet does not make it a failure, nor somebody else's.
+/// If a rule changes a probe of the fleet, the probe neither fails nor belongs to somebody else.
 #[test]
 fn a_probe_that_a_rule_changes_stays_the_fleets() -> Result<()> {
     let mut fleet = Fleet::new(1)?;
@@ -148,7 +148,7 @@ fn a_probe_that_a_rule_changes_stays_the_fleets() -> Result<()> {
         "{object:#}"
     );
     ensure!(step(&fleet) == "100", "{}", step(&fleet));
-    // A new revision does not wait for the rule, nor does the end of the probe.
+    // Neither a new revision nor the end of the probe waits for the rule.
     fleet.apply("second", &json!({ "compileOnNodes": true }))?;
     fleet.reaches("complete")?;
     ensure!(step(&fleet).is_null() && fleet.found() == [("second".to_owned(), 4)], "{:?}", fleet.found());
@@ -188,7 +188,7 @@ fn mistakes_are_refused_where_they_are_made() -> Result<()> {
     named["metadata"]["name"] = json!("rule.flood");
     refused(apply(&fleet, &named), "names that begin with rule.")?;
 
-    // An author of rules may decide about packets only as an author of probes may.
+    // An author of rules may decide about packets only with the right of an author of probes.
     let cluster = &fleet.cluster;
     cluster.kubectl(&["-n", "twinprobe", "create", "serviceaccount", "team"], "")?;
     let bind = |role: &str| {

@@ -1,164 +1,26 @@
-//! Many agents as tasks of one process, with the code of the real ones, against the real API server and one daemon. The figures are
-//! printed, and kept in a file beside the API server.
+//! The costs of many agents: a change, rest, and a restart of the API server. The figures are printed, and kept in a file beside
+//! the API server.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
-use tokio::runtime::Runtime;
-use twinprobe_operator::{ApiServerOptions, NodeOptions, run_node};
-use twinprobe_tests::http::Address;
-use twinprobe_tests::wait::wait_for;
-use twinprobe_tests::{Daemon, DaemonOptions, Topology, scaled};
+use serde_json::json;
+use twinprobe_tests::{scaled, soak};
 
-use crate::scene::{Fleet, NAMESPACE};
+use crate::agents::Agents;
 
 /// The time that a change may take to come to all nodes: a busy machine has little of it for each.
-const CONVERGENCE: Duration = Duration::from_mins(20);
+const CONVERGENCE: Duration = Duration::from_mins(40);
 /// The time at rest in which requests are counted.
 const REST: Duration = Duration::from_secs(20);
-
-/// The agents of many nodes, which share a daemon.
-struct Agents {
-    fleet: Fleet,
-    daemon: Daemon,
-    count: usize,
-    _topology: Topology,
-    runtime: Runtime,
-}
-
-impl Agents {
-    /// Starts the cluster and its objects, without agents.
-    fn new(count: usize) -> Result<Self> {
-        let fleet = Fleet::new(0)?;
-        let topology = Topology::new()?;
-        let connections = (count + 100).to_string();
-        let options = DaemonOptions::default().argument("--max-connections").argument(connections);
-        let daemon = Daemon::start_with(topology.monitor(), &options)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let agents = Self { fleet, daemon, count, _topology: topology, runtime };
-        let node = |name: String| {
-            json!({ "apiVersion": "v1", "kind": "Node",
-            "metadata": { "name": name, "labels": { "role": "edge" } } })
-        };
-        agents.create(&agents.names().map(node).collect::<Vec<_>>())?;
-        let pod = |node: String| {
-            json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": { "name": format!("agent-{node}"), "namespace": NAMESPACE },
-            "spec": { "nodeName": node, "serviceAccountName": "twinprobe", "automountServiceAccountToken": false,
-                "containers": [{ "name": "agent", "image": "none" }] } })
-        };
-        agents.create(&agents.names().map(pod).collect::<Vec<_>>())?;
-        agents.write_tokens()?;
-        Ok(agents)
-    }
-
-    fn names(&self) -> impl Iterator<Item = String> + use<> {
-        (0..self.count).map(|at| format!("n{at}"))
-    }
-
-    fn create(&self, items: &[Value]) -> Result<()> {
-        let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
-        self.fleet.cluster.kubectl(&["create", "-f", "-"], &list.to_string()).map(drop)
-    }
-
-    /// Writes the token of each agent's pod into a file.
-    fn write_tokens(&self) -> Result<()> {
-        let names: Vec<String> = self.names().collect();
-        let threads = available_parallelism()?.get() * 2;
-        std::thread::scope(|scope| {
-            let write = |names: &[String]| -> Result<()> {
-                for name in names {
-                    let token = self.fleet.bound_token(name)?;
-                    std::fs::write(self.file(name, "token"), token)?;
-                }
-                Ok(())
-            };
-            let parts = names.chunks(names.len().div_ceil(threads));
-            let writers: Vec<_> = parts.map(|part| scope.spawn(move || write(part))).collect();
-            writers.into_iter().try_for_each(|writer| writer.join().expect("no panic"))
-        })
-    }
-
-    fn file(&self, node: &str, end: &str) -> PathBuf {
-        self.fleet.folder.path().join(format!("{node}.{end}"))
-    }
-
-    /// Starts the agent of each node.
-    fn start(&self) -> Result<()> {
-        let Address::Unix(socket) = self.daemon.address() else { panic!("a daemon with a socket") };
-        for name in self.names() {
-            let options = NodeOptions {
-                server: ApiServerOptions {
-                    api_server: self.fleet.cluster.url(),
-                    api_ca: self.fleet.cluster.authorities(),
-                    api_token: self.file(&name, "token"),
-                },
-                daemon: format!("unix:{}", socket.display()).parse()?,
-                state_dir: self.file(&name, "state"),
-                node_name: name,
-                pods: false,
-                services: false,
-                jitter: 1000,
-            };
-            self.runtime.spawn(run_node(options));
-        }
-        Ok(())
-    }
-
-    fn metrics(&self) -> Result<Figures> {
-        Ok(Figures(self.fleet.cluster.kubectl(&["get", "--raw", "/metrics"], "")?))
-    }
-
-    /// Applies a revision, and waits until this many nodes run it. Returns the seconds.
-    fn change(&self, help: &str) -> Result<f64> {
-        let began = Instant::now();
-        let rollout = json!({ "canary": null, "steps": ["100%"], "timeout": "1h", "windows": 1 });
-        let spec = json!({ "rollout": rollout });
-        self.fleet.apply(help, &spec)?;
-        let enough = (self.count * 99).div_ceil(100);
-        let runs = || {
-            let object = self.fleet.object()?;
-            let revision = object["status"]["revision"].as_str().unwrap_or_default();
-            let is_current = object["status"]["observedGeneration"] == object["metadata"]["generation"];
-            let running = object["status"]["counts"]["running"].as_u64().unwrap_or_default();
-            ensure!(is_current && !revision.is_empty() && running >= enough as u64, "{object:#}");
-            Ok(())
-        };
-        wait_for("99 % of the nodes run it", CONVERGENCE, runs).with_context(|| self.fleet.logs())?;
-        let seconds = began.elapsed().as_secs_f64();
-        wait_for("every node has reported", CONVERGENCE, || self.fleet.is_at("complete"))
-            .with_context(|| self.fleet.logs())?;
-        Ok(seconds)
-    }
-}
-
-/// The API server's own metrics at one moment.
-struct Figures(String);
-
-impl Figures {
-    /// Adds up the samples of a family whose labels contain all of these.
-    fn sum(&self, family: &str, labels: &[&str]) -> f64 {
-        let samples = self.0.lines().filter(|line| {
-            let name = line.split(['{', ' ']).next();
-            name == Some(family) && labels.iter().all(|label| line.contains(label))
-        });
-        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-    }
-
-    fn requests(&self, verb: &str, resource: &str) -> f64 {
-        let labels = [format!("verb=\"{verb}\""), format!("resource=\"{resource}\"")];
-        self.sum("apiserver_request_total", &labels.each_ref().map(String::as_str))
-    }
-
-    fn processor(&self) -> f64 {
-        self.sum("process_cpu_seconds_total", &[])
-    }
-}
+const PROBE: &str = "/apis/twinprobe.dev/v1alpha1/monitoringprobes/seen";
+const REPORTS: &str = "/apis/twinprobe.dev/v1alpha1/probereports";
+const ASSIGNMENT: &str = "/apis/twinprobe.dev/v1alpha1/probeassignments/seen";
+/// The kinds that agents ask for.
+const KINDS: [&str; 4] = ["probeassignments", "proberevisions", "probereports", "nodes"];
 
 /// The resident memory of a process in KiB.
 fn resident(process: u32) -> Result<u64> {
@@ -167,91 +29,158 @@ fn resident(process: u32) -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
-/// Keeps a line of figures, and shows it.
-fn tell(report: &mut String, line: &str) {
-    println!("{line}");
-    // Writing into a string can't fail.
-    let _ = writeln!(report, "{line}");
+/// The figures so far, a line each.
+#[derive(Default)]
+struct ScaleReport(String);
+
+impl ScaleReport {
+    /// Keeps a line, and shows it.
+    fn tell(&mut self, line: &str) {
+        println!("{line}");
+        // Writing into a string can't fail.
+        let _ = writeln!(self.0, "{line}");
+    }
 }
 
 #[test]
 fn a_change_takes_an_agent_one_read_and_one_write() -> Result<()> {
-    let count = usize::try_from(scaled(50, 1000))?;
-    let agents = Agents::new(count)?;
-    let mut report = String::new();
-    let own = std::process::id();
-    let before = resident(own)?;
-    agents.start()?;
-    let watching = || {
-        let watches = agents
-            .metrics()?
-            .sum("apiserver_longrunning_requests", &["verb=\"WATCH\"", "resource=\"probeassignments\""]);
-        ensure!(watches >= count as f64, "{watches} watches of {count}");
-        Ok(())
-    };
-    wait_for("all agents watch", CONVERGENCE, watching)?;
-    let each = (resident(own)? - before) as f64 / count as f64;
-    tell(
-        &mut report,
-        &format!("{count} agents, load before {}", std::fs::read_to_string("/proc/loadavg")?.trim()),
-    );
-    tell(&mut report, &format!("memory of an agent, as a task: {each:.0} KiB"));
-    let n = count as f64;
+    measure(usize::try_from(scaled(50, 1000))?)
+}
+
+#[soak("it takes some gigabytes of memory and many minutes")]
+fn a_change_comes_to_ten_thousand_agents() -> Result<()> {
+    measure(10_000)
+}
+
+fn measure(count: usize) -> Result<()> {
+    let mut agents = Agents::new(count)?;
+    let mut report = ScaleReport::default();
+    start(&agents, &mut report)?;
     for help in ["first", "second"] {
-        let before = agents.metrics()?;
-        let seconds = agents.change(help)?;
-        let after = agents.metrics()?;
-        let requests = |verb, resource| after.requests(verb, resource) - before.requests(verb, resource);
-        let reads = requests("GET", "proberevisions") / n;
-        let writes = requests("APPLY", "probereports") / n;
-        let milliseconds = (after.processor() - before.processor()) * 1000.0 / n;
-        tell(
-            &mut report,
-            &format!(
-                "{help} change: 99 % run it after {seconds:.1} s; for each node {reads:.2} reads of revisions (those of the operator with them), {writes:.2} reports, {milliseconds:.1} ms of the API server"
-            ),
-        );
-        // An agent repeats a request that the server refuses because it has no time.
-        ensure!((1.0..1.5).contains(&writes), "{writes} reports for each node");
+        change(&agents, help, &mut report)?;
     }
-    let reports: Value =
-        serde_json::from_str(&agents.fleet.cluster.kubectl(&["get", "pr", "-o", "json"], "")?)?;
+    rest(&agents, &mut report)?;
+    restart(&mut agents, &mut report)?;
+    change(&agents, "third", &mut report)?;
+    let operator = agents.fleet.operator.as_ref().context("an operator")?.0.id();
+    let memory = (resident(operator)?, resident(agents.fleet.cluster.processes()[0])?);
+    report.tell(&format!("memory of the operator: {} KiB; of the API server: {} KiB", memory.0, memory.1));
+    let said = agents.fleet.said("operator");
+    let cut = said.matches("watch of the reports failed").count();
+    report.tell(&format!(
+        "the operator's watch of the reports was cut off {cut} times, by the restart among others"
+    ));
+    let file = format!("kubernetes/scale-{count}.txt");
+    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(file), report.0)?;
+    Ok(())
+}
+
+/// Starts the agents.
+fn start(agents: &Agents, report: &mut ScaleReport) -> Result<()> {
+    let (count, own, began) = (agents.count, std::process::id(), Instant::now());
+    let (memory, processor) = (resident(own)?, agents.figures()?.processor());
+    agents.start()?;
+    let seconds = all_watch(agents, began)?;
+    let each = (resident(own)? - memory) as f64 / count as f64;
+    let milliseconds = (agents.figures()?.processor() - processor) * 1000.0 / count as f64;
+    let load = std::fs::read_to_string("/proc/loadavg")?;
+    report.tell(&format!("{count} agents, load {}", load.trim()));
+    report.tell(&format!(
+        "all watch after {seconds:.1} s; for each {milliseconds:.1} ms of the API server, and {each:.0} KiB as a task"
+    ));
+    Ok(())
+}
+
+/// Waits until all agents watch. Returns the seconds since `began`.
+fn all_watch(agents: &Agents, began: Instant) -> Result<f64> {
+    let count = agents.count as f64;
+    let ((), seconds) = agents.until("all agents watch", began, CONVERGENCE, |requests| async move {
+        let figures = requests.figures().await?;
+        let are_all = figures.watches("probeassignments") >= count && figures.watches("nodes") >= count;
+        Ok(are_all.then_some(()))
+    })?;
+    Ok(seconds)
+}
+
+/// Applies a revision, and waits until all nodes have reported it.
+fn change(agents: &Agents, help: &str, report: &mut ScaleReport) -> Result<()> {
+    let n = agents.count as f64;
+    let (before, began) = (agents.figures()?, Instant::now());
+    let rollout = json!({ "canary": null, "steps": ["100%"], "timeout": "1h", "windows": 1 });
+    agents.fleet.apply(help, &json!({ "rollout": rollout }))?;
+    let enough = (agents.count * 99).div_ceil(100) as u64;
+    let has_come = |is_over: fn(&serde_json::Value, u64) -> bool| {
+        agents.until("the change comes to the nodes", began, CONVERGENCE, move |requests| async move {
+            let object = requests.get(PROBE).await?;
+            let status = &object["status"];
+            ensure!(status["step"] != "rolled back", "{status:#}");
+            let is_current = status["observedGeneration"] == object["metadata"]["generation"];
+            Ok((is_current && is_over(status, enough)).then_some(()))
+        })
+    };
+    let ((), most) = has_come(|status, enough| status["counts"]["running"].as_u64() >= Some(enough))?;
+    let ((), all) = has_come(|status, _| status["step"] == "complete")?;
+    let after = agents.figures()?;
+    let requests = |verb, resource| (after.requests(verb, resource) - before.requests(verb, resource)) / n;
+    let (reads, writes) = (requests("GET", "proberevisions"), requests("APPLY", "probereports"));
+    let bytes = (after.event_bytes() - before.event_bytes()) / n;
+    let milliseconds = (after.processor() - before.processor()) * 1000.0 / n;
+    let repeated = (after.refused() - before.refused()) / n;
+    report.tell(&format!(
+        "{help} change: 99 % run it after {most:.1} s, all after {all:.1} s; for each node {bytes:.0} bytes of events, {reads:.2} \
+         reads of revisions (those of the operator with them), {writes:.2} reports, {repeated:.2} requests that were repeated, \
+         {milliseconds:.1} ms of the API server"
+    ));
+    ensure!((1.0..1.1).contains(&writes), "{writes} reports for each node");
+    let reports = agents.get(REPORTS)?;
     let reports = reports["items"].as_array().context("reports")?;
     let longest = reports.iter().map(|it| it["spec"].to_string().len()).max().unwrap_or_default();
-    ensure!(reports.len() == count && longest < 1024, "{} reports, {longest} bytes", reports.len());
-    let assignment = agents.fleet.cluster.kubectl(&["get", "probeassignment", "seen", "-o", "json"], "")?;
-    let assignment: Value = serde_json::from_str(&assignment)?;
-    tell(
-        &mut report,
-        &format!(
-            "the longest report has {longest} bytes, the assignment {} bytes",
-            assignment["spec"].to_string().len()
-        ),
-    );
-    let resting = agents.metrics()?;
+    ensure!(reports.len() == agents.count && longest < 1024, "{} reports, {longest} bytes", reports.len());
+    let assignment = agents.get(ASSIGNMENT)?["spec"].to_string().len();
+    report.tell(&format!("the longest report has {longest} bytes, the assignment {assignment} bytes"));
+    Ok(())
+}
+
+/// Counts the requests at rest.
+fn rest(agents: &Agents, report: &mut ScaleReport) -> Result<()> {
+    let before = agents.figures()?;
     std::thread::sleep(REST);
-    let later = agents.metrics()?;
-    let resources = ["probeassignments", "proberevisions", "probereports", "nodes"];
-    let rest: f64 = resources
-        .iter()
-        .map(|of| {
-            later.sum("apiserver_request_total", &[&format!("resource=\"{of}\"")])
-                - resting.sum("apiserver_request_total", &[&format!("resource=\"{of}\"")])
-        })
-        .sum();
-    tell(
-        &mut report,
-        &format!("at rest: {rest} requests in {} s of all agents and the operator", REST.as_secs()),
-    );
-    let operator = agents.fleet.operator.as_ref().context("an operator")?.0.id();
-    tell(
-        &mut report,
-        &format!(
-            "memory of the operator: {} KiB; of the API server: {} KiB",
-            resident(operator)?,
-            resident(agents.fleet.cluster.processes()[0])?
-        ),
-    );
-    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes/scale.txt"), report)?;
+    let after = agents.figures()?;
+    let rest: f64 = KINDS.iter().map(|kind| after.all_requests(kind) - before.all_requests(kind)).sum();
+    report.tell(&format!("at rest: {rest} requests in {} s of all agents and the operator", REST.as_secs()));
+    Ok(())
+}
+
+/// Restarts the API server, and looks at the way in which the agents come back.
+fn restart(agents: &mut Agents, report: &mut ScaleReport) -> Result<()> {
+    agents.fleet.cluster.restart(|| Ok(()))?;
+    let began = Instant::now();
+    // The new server counts from 0.
+    let (last, most) = (Cell::new((Instant::now(), 0.0)), Cell::new(0.0_f64));
+    let n = agents.count as f64;
+    let ((), seconds) = agents.until("all agents watch again", began, CONVERGENCE, |requests| {
+        let (last, most) = (&last, &most);
+        async move {
+            let figures = requests.figures().await?;
+            let (then, before) = last.get();
+            // A watch counts as a request when it ends.
+            let counted = |kind: &str| figures.all_requests(kind) + figures.watches(kind);
+            let (now, all) = (Instant::now(), KINDS.iter().map(|kind| counted(kind)).sum());
+            most.set(most.get().max((all - before) / (now - then).as_secs_f64()));
+            last.set((now, all));
+            let are_all = figures.watches("probeassignments") >= n && figures.watches("nodes") >= n;
+            Ok(are_all.then_some(()))
+        }
+    })?;
+    let figures = agents.figures()?;
+    let lists: f64 = ["probeassignments", "nodes"].map(|kind| figures.requests("LIST", kind)).iter().sum();
+    report.tell(&format!(
+        "restart of the API server: all watch again {seconds:.1} s after it is ready; for each node {:.2} lists, {:.2} requests that \
+         were repeated, {:.1} ms of the API server; at most {:.0} requests a second",
+        lists / n,
+        figures.refused() / n,
+        figures.processor() * 1000.0 / n,
+        most.get()
+    ));
     Ok(())
 }

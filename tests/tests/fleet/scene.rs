@@ -115,7 +115,7 @@ pub struct FleetOptions {
     pub daemons: DaemonOptions,
     /// Arguments of the operator.
     pub operator: Vec<String>,
-    /// The compiler of the operator; that of the machine without one.
+    /// The compiler of the operator; by default the machine's.
     pub compiler: Option<String>,
 }
 
@@ -125,7 +125,7 @@ impl Fleet {
         Self::with(count, FleetOptions::default())
     }
 
-    /// Does the same with options.
+    /// Starts the fleet with options.
     pub fn with(count: usize, options: FleetOptions) -> Result<Self> {
         let cluster = Cluster::start(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes/bin"))?;
         cluster.kubectl(&["create", "namespace", NAMESPACE], "")?;

@@ -25,7 +25,7 @@ const TOKEN: &str = "a-token-of-the-stream";
 /// The objects as people apply them.
 const OBJECTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes/stream.yaml");
 
-/// A daemon that the host reaches over a cable of its own, as the pods of a DaemonSet are reached.
+/// A daemon with its own cable to the host, like a pod of a DaemonSet.
 pub struct Member {
     pub name: String,
     address: String,
@@ -34,7 +34,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// Starts a daemon with the probe `p`, whose configuration gets these fields. `at` is in its name and address.
+    /// Starts a daemon with the probe `p`, whose configuration gets these fields. `at` is part of its name
+    /// and address.
     pub fn new(at: u8, files: &Path, fields: &Value) -> Result<Self> {
         let (name, topology) = (format!("n{at}"), Topology::new()?);
         let (here, there) = (format!("tps{}x{at}", std::process::id()), "api0");
@@ -94,7 +95,7 @@ impl Member {
     }
 }
 
-/// Writes the certificate of all daemons, which names the Service alone, and their token, which has this role.
+/// Writes the certificate of all daemons, which names only the Service, and their token with this role.
 pub fn credentials(files: &Path, role: &str) -> Result<()> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -23,7 +23,7 @@ fn the_exchange_of_every_pod_loses_no_packet_and_changes_no_probe() -> Result<()
             Ok(())
         })?;
     }
-    // A rollout continues after the exchange as before it.
+    // A rollout continues after the exchange.
     ensure!(fleet.found() == vec![("first".to_owned(), 1); 3], "{:?}", fleet.found());
     let status = fleet.object()?["status"].clone();
     ensure!(status["revision"] == before["revision"] && status["counts"]["running"] == 3, "{status:#}");

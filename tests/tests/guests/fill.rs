@@ -9,7 +9,8 @@ use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 use crate::scene::{clangs, compile, directory, of_object, source};
 
 const PROBE: &str = "/v1/probes/p";
-/// The maps of the source whose entries belong together, each with its count of packets that have met a mix.
+/// The maps of the source whose entries belong together, each with its count of packets that have found a
+/// mixture.
 const PAIRS: [(&str, usize); 7] = [
     ("hash", 2),
     ("lru_hash", 3),
@@ -64,7 +65,8 @@ fn counts(daemon: &Daemon) -> Result<Vec<u64>> {
     rows.iter().map(|row| row["value"].as_u64().with_context(|| row.to_string())).collect()
 }
 
-/// Sends packets of each address. Expects that this many of them are watched, in both twins, and that all pairs are complete.
+/// Sends packets of each address. Expects that both twins watch this many of them, and that all pairs are
+/// complete.
 fn expect(daemon: &Daemon, generator: &mut Generator, watched: u64) -> Result<()> {
     for _ in 0..2 {
         generator.send(10 * ADDRESSES)?;

@@ -1,5 +1,6 @@
 //! Programs that others wrote, or might have written: they run unchanged.
 
+mod elsewhere;
 mod fill;
 mod objects;
 mod scene;

@@ -133,7 +133,7 @@ fn the_sources_of_tests_and_library_are_valid_compiled_the_plain_way_by_each_com
     let daemon = Daemon::start(topology.monitor())?;
     let (clangs, plain) = (clangs(), plain()?);
     ensure!(!clangs.is_empty() && plain.len() > 50, "{} sources, {clangs:?}", plain.len());
-    // All by the newest, which comes first, and a part by each other one.
+    // The newest compiler, which is the first, gets all sources, and each other one gets a part.
     let by = |plain| clangs.iter().enumerate().map(move |(age, clang)| (plain, age, clang));
     let jobs = plain.iter().enumerate().flat_map(|(number, plain)| {
         by(plain).filter(move |(_, age, _)| *age == 0 || number % PART == age % PART)
@@ -153,7 +153,8 @@ fn the_sources_of_tests_and_library_are_valid_compiled_the_plain_way_by_each_com
     Ok(())
 }
 
-/// `BPF_ANNOTATE_KV_PAIR` of early libbpf and iproute2. An annotation that does not fit its map is not believed.
+/// `BPF_ANNOTATE_KV_PAIR` of early libbpf and iproute2. An annotation that does not fit its map has no
+/// effect.
 #[test]
 fn the_annotation_of_a_map_without_types_tells_its_types() -> Result<()> {
     let topology = Topology::new()?;
@@ -257,7 +258,7 @@ fn an_object_in_a_file_runs_with_the_sizes_of_the_configuration() -> Result<()> 
     Ok(())
 }
 
-/// gcc leaves sections for variables without any, and its types are not all known to the kernel.
+/// gcc leaves sections for variables even without variables, and the kernel does not know all its types.
 #[test]
 fn an_object_of_gcc_runs() -> Result<()> {
     let topology = Topology::new()?;
@@ -279,6 +280,22 @@ fn an_object_without_types_runs_and_its_maps_are_in_hex() -> Result<()> {
     daemon.put("/v1/probes/p", &at_xdp(&of_object(&elf), &["packets"])).expect(201);
     assert_eq!(daemon.json("/v1/probes/p")["programs"]["ingress"]["entry"], "count");
     assert!(daemon.json("/v1/probes/p/metrics").to_string().contains("0x"));
+    Ok(())
+}
+
+/// A refusal of an object names the file and the line that the refused code was compiled from.
+#[test]
+fn refusals_of_objects_have_the_line_of_their_source() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let path = directory().join("two-in-section.bpf.c");
+    let mut code = of_object(&compile("clang", &path, &[])?);
+    code["entry"] = json!("forward");
+    let text = fs::read_to_string(&path)?;
+    let line = text.lines().position(|line| line.contains("if (bpf_xdp_metadata_rx_hash"));
+    let place = format!("two-in-section.bpf.c:{}: the source uses", line.context("a call")? + 1);
+    let answer = daemon.post("/v1/validate", &at_xdp(&code, &[]));
+    ensure!(answer.status == 422 && answer.text().contains(&place), "{place}: {}", answer.text());
     Ok(())
 }
 

@@ -18,6 +18,12 @@ pub fn source(name: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
+/// The value of a variable that a probe shows.
+pub fn variable(document: &Value, name: &str) -> Result<u64> {
+    let value = &document["ingress"][name]["entries"][0]["value"];
+    value.as_u64().with_context(|| document.to_string())
+}
+
 /// Returns the configuration of a program at XDP, with these variables or maps as metrics.
 pub fn at_xdp(code: &Value, metrics: &[&str]) -> Value {
     let metrics = metrics.iter().map(|map| {

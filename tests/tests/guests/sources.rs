@@ -5,13 +5,7 @@ use serde_json::{Value, json};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
-use crate::scene::{at_xdp, source};
-
-/// The value of a variable that a probe shows.
-fn variable(document: &Value, name: &str) -> Result<u64> {
-    let value = &document["ingress"][name]["entries"][0]["value"];
-    value.as_u64().with_context(|| document.to_string())
-}
+use crate::scene::{at_xdp, source, variable};
 
 #[test]
 fn sources_run_as_they_are() -> Result<()> {
@@ -32,6 +26,9 @@ fn sources_run_as_they_are() -> Result<()> {
     deploy("trie-key", &[".bss:bytes"])?;
     deploy("typed-events", &[".bss:packets", "events"])?;
     deploy("limits", &["packets"])?;
+    deploy("parts", &[".bss:bytes", "events"])?;
+    deploy("module-types", &[".bss:packets"])?;
+    deploy("submodule", &[".bss:bytes", "events"])?;
     deploy("sections", &[".data.counters:first", ".bss.counters:second", ".rodata.settings:step"])?;
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     let read = |probe: &str, name: &str| variable(&daemon.json(&format!("/v1/probes/{probe}/metrics")), name);
@@ -39,6 +36,8 @@ fn sources_run_as_they_are() -> Result<()> {
     assert_eq!(read("bare", "ipv4")?, 10);
     assert_eq!((read("branches", "packets")?, read("typed-events", "packets")?), (10, 10));
     assert_eq!((read("trie-key", "bytes")?, read("limits", "packets")?), (600, 10));
+    assert_eq!((read("parts", "bytes")?, read("module-types", "packets")?), (480, 10));
+    assert_eq!(read("submodule", "bytes")?, 10 * (64 + 60));
     let early = daemon.json("/v1/probes/early/metrics");
     // A map without types is shown as it is in memory.
     ensure!(early["ingress"]["packets"]["entries"][0]["value"] == "0x0a00000000000000", "{early}");
@@ -52,7 +51,7 @@ fn sources_run_as_they_are() -> Result<()> {
     Ok(())
 }
 
-/// A pointer that a format reads through is no number that the program shows.
+/// A pointer through which a format reads is not a number that the program shows.
 #[test]
 fn prints_of_texts_and_addresses_run_as_they_are() -> Result<()> {
     let topology = Topology::new()?;
@@ -73,7 +72,7 @@ fn prints_of_texts_and_addresses_run_as_they_are() -> Result<()> {
     Ok(())
 }
 
-/// The twins each have the programs of the tables: a window has the counts of all of them.
+/// Each twin has the programs of the tables: a window has the counts of all of them.
 #[test]
 fn programs_call_each_other_through_tables() -> Result<()> {
     let topology = Topology::new()?;
@@ -153,7 +152,7 @@ fn headers_beside_the_folder_are_sent_below_it() -> Result<()> {
     assert_eq!(variable(&daemon.json("/v1/probes/shared/metrics"), "bytes")?, 600);
     assert_eq!(variable(&daemon.json("/v1/probes/tcx/metrics"), "packets")?, 10);
 
-    // A project's own file of types, which it has beside the kernel's API, takes the place of all types.
+    // A project's own file of types beside the kernel's API takes the place of all types.
     let types = "struct project_counts {\n\t__u64 packets;\n};\n";
     let own = |files: Value| {
         at_xdp(&json!({ "source": source("own-types").unwrap_or_default(), "files": files }), &[])

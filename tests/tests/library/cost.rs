@@ -12,10 +12,10 @@ const MOST: u64 = 200;
 /// The factor by which a trial may differ from the number in a README, after correction for the machine's
 /// speed, because other programs use the machine, too.
 const FACTOR: f64 = 3.0;
-/// The number by which this machine may be slower or faster than the one of the READMEs. Processors differ most in the
-/// cost of calls and returns, because of the kernel's mitigations for processor bugs.
+/// The factor of speed between this machine and the READMEs' machine. Processors differ most
+/// in the cost of calls and returns, because of the kernel's mitigations for processor bugs.
 const MACHINE: f64 = 5.0;
-/// The least number of probes that tell how fast the machine is.
+/// The least number of probes for an estimate of the machine's speed.
 const MANY: usize = 10;
 /// The least cost that trials tell apart, in nanoseconds.
 const RESOLVED: u64 = 15;

@@ -24,7 +24,7 @@ const TIMES: u64 = 20;
 /// Ethernet, IPv4 and UDP.
 const HEADERS: u64 = 14 + 20 + 8;
 
-/// The probes that count datagrams, too.
+/// The probes that also count datagrams.
 fn sums() -> impl Iterator<Item = &'static Sum> {
     SUMS.iter().filter(|sum| sum.probe != "tcp-flags")
 }
@@ -116,7 +116,7 @@ fn datagrams_are_counted_as_the_frames_that_they_become(gro: &[&str]) -> Result<
         })?;
     }
     if !gro.is_empty() {
-        // The pair counts frames once they are cut, and those that are received without their Ethernet headers.
+        // The pair counts frames after the cut, and received frames without their Ethernet headers.
         let now = interface_stats(near, BELOW)?;
         let left =
             Traffic { frames: now.tx_packets - before.tx_packets, bytes: now.tx_bytes - before.tx_bytes };

@@ -18,7 +18,7 @@ pub fn for_every_probe(check: impl FnMut(&str) -> Result<()>) -> Result<()> {
     for_each_of(chosen()?, check)
 }
 
-/// Does the same for every [`PARTS`]th probe, from the one with this number.
+/// Calls `check` for every [`PARTS`]th probe, from the probe with this number.
 pub fn for_part(part: usize, check: impl FnMut(&str) -> Result<()>) -> Result<()> {
     for_each_of(chosen()?.into_iter().skip(part).step_by(PARTS), check)
 }
@@ -106,8 +106,8 @@ fn is_time(text: &str) -> bool {
     text.len() == 30 && text.ends_with('Z') && text.as_bytes()[10] == b'T' && text.as_bytes()[19] == b'.'
 }
 
-/// Replaces what depends on the time at which packets come by what does not: a metric that is listed as `timed` by the
-/// sum of its values, a field of a metric (`metric.field`), or the whole of its values (`metric.value`), by nothing.
+/// Removes the dependence on the arrival times of packets: a metric in the list `timed` becomes the sum of
+/// its values; a field of a metric (`metric.field`) or all of its values (`metric.value`) become nothing.
 pub fn without_timed(mut document: Value, check: &Value) -> Value {
     for timed in check["timed"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         let (metric, field) =

@@ -8,8 +8,8 @@ use twinprobe_tests::probes;
 use twinprobe_tests::traffic::PacketSocket;
 use twinprobe_tests::{Daemon, Topology};
 
-/// A tag that the sender keeps outside of the packet's bytes is visible at TC, but not at XDP, and all outputs of
-/// the probe say so.
+/// A tag that the sender keeps outside of the packet's bytes is visible at TC, but not at XDP, and all
+/// outputs of the probe tell this.
 #[test]
 fn tags_that_are_beside_the_packet_are_seen_or_told() -> Result<()> {
     let topology = Topology::new()?;
@@ -116,7 +116,7 @@ fn who_reads_an_ethernet_header_is_refused_where_there_is_none() -> Result<()> {
         pending["reason"].as_str().is_some_and(|reason| reason.contains("no Ethernet header")),
         "{pending}"
     );
-    // A program that does not say which parts of packets it reads is admitted, with a warning.
+    // A program that does not declare its reads of packets is admitted, with a warning.
     let own = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
         struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } \
         seen SEC(\".maps\");\n\

@@ -114,7 +114,7 @@ fn captures_give_what_is_expected_4() -> Result<()> {
 fn check(scene: &Scene, name: &str, hook: &str, first: bool) -> Result<()> {
     let found = comparable(&scene.document(name, hook)?);
     let path = probes::directory().join(name).join("expected.json");
-    // Look at the figures before you commit them. Replays write those that depend on times.
+    // Look at the figures before you commit them. Replays write the figures that depend on times.
     if first && std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, serde_json::to_string_pretty(&found)? + "\n")?;
     }

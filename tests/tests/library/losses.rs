@@ -80,11 +80,11 @@ fn lose() -> Result<Counted> {
     for (namespace, interface, address) in [(far, "gen0", "10.77.0.1/24"), (near, "mon0", "10.77.0.2/24")] {
         namespace.run("ip", &["link", "set", interface, "arp", "on"])?;
         namespace.run("ip", &["address", "add", address, "dev", interface])?;
-        // One packet for each segment.
+        // Without offloads, each segment is one packet.
         namespace.run("ethtool", &["-K", interface, "tso", "off", "gso", "off", "gro", "off"])?;
     }
-    // Fewer segments are under way at a time than lie between two losses. Else, where the receiver is slow, more gaps would be
-    // open than the probe remembers.
+    // Fewer segments are under way at a time than lie between two losses. With a slow receiver, more gaps
+    // would be open than the probe remembers.
     near.run("sysctl", &["-q", "-w", "net.ipv4.tcp_rmem=4096 65536 65536"])?;
     let daemon = Daemon::start(near)?;
     let lost = json!({ "verdict": "enforce", "source": loses(), "metrics": [window("lost", "lost")] });
@@ -110,7 +110,7 @@ fn what_a_short_way_loses_was_sent_again() -> Result<()> {
     Ok(())
 }
 
-/// Where the sender's clock has not moved on, the time that a segment takes decides.
+/// If the sender's clock has not advanced, the time of a segment on the way decides.
 #[timed("a busy machine makes the time of a round trip longer")]
 fn an_idle_receiver_takes_few_segments_for_overtaken_ones() -> Result<()> {
     let counted = lose()?;

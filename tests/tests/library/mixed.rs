@@ -64,7 +64,7 @@ fn send(topology: &Topology, packets: &[(usize, Packet)], directory: &Path) -> R
     Ok(files)
 }
 
-/// Deploys a part of the probes, sends, and compares.
+/// Deploys a part of the probes, sends, and compares the counts.
 fn mixed_traffic(part: usize, hook: &str) -> Result<()> {
     let topology = Topology::new()?;
     // With GRO several packets would reach TC as one.

@@ -166,21 +166,23 @@ fn octets_and_ends_of_a_real_connection() -> Result<()> {
     daemon.put("/v1/probes/flow-features", &configuration("tc", "mon0", &defines)?).expect(201);
     converse(&topology, 1 << 20)?;
     let document = daemon.json("/v1/probes/flow-features/metrics");
-    let tcp = |entry: &&Value| entry["key"]["PROTOCOL"] == 6;
+    let tcp = |entry: &&Value| entry["key"]["PROTOCOL"] == "TCP";
     let found = entries(&document, "ingress", "flows")?.iter().find(tcp).context("the connection")?;
     let number = |field: &str| found["value"][field].as_u64().with_context(|| format!("{field} in {found}"));
-    // Each frame has 14 bytes of Ethernet, and none is so short that it is padded.
+    // Each frame has 14 bytes of Ethernet, and none is short enough for padding.
     assert_eq!(number("IN_OCTETS")?, number("IN_BYTES")? - 14 * number("IN_PKTS")?, "{found}");
     ensure!(number("IN_OCTETS")? > 1 << 20, "{found}");
-    assert_eq!((number("END_REASON")?, number("IDLE_GAPS")?), (3, 0), "{found}");
-    let goes_on = |entry: &&Value| entry["key"]["PROTOCOL"] != 6;
+    assert_eq!((&found["value"]["END_REASON"], number("IDLE_GAPS")?), (&json!("END_OF_FLOW"), 0), "{found}");
+    let flags = found["value"]["TCP_FLAGS"].as_str().unwrap_or_default();
+    ensure!(["FIN", "SYN", "ACK"].iter().all(|flag| flags.split('|').any(|seen| seen == *flag)), "{found}");
+    let goes_on = |entry: &&Value| entry["key"]["PROTOCOL"] != "TCP";
     for entry in entries(&document, "ingress", "flows")?.iter().filter(goes_on) {
-        ensure!(entry["value"]["END_REASON"] == 2, "{entry}");
+        ensure!(entry["value"]["END_REASON"] == "ACTIVE_TIMEOUT", "{entry}");
     }
     Ok(())
 }
 
-/// A pause is one by the times of the packets.
+/// Only the times of the packets make a pause.
 #[test]
 fn pauses_are_counted() -> Result<()> {
     let topology = Topology::new()?;

@@ -71,7 +71,7 @@ enum Header {
 }
 
 impl Header {
-    /// Returns the header's bytes, with lengths for this many bytes behind it.
+    /// Returns the header's bytes, for this many bytes after it.
     fn bytes(&self, behind: usize) -> Vec<u8> {
         let length = |with: usize| (with as u16).to_be_bytes();
         match self {

@@ -1,5 +1,5 @@
-//! The probes `retransmissions` and `port-scan` over ways that take from 0.1 to 200 ms there and back, and lose known packets: what
-//! the kernel's own TCP says, and a second opinion of tshark on the same frames.
+//! The probes `retransmissions` and `port-scan` over paths with round trips from 0.1 to 200 ms and known
+//! losses, compared with the kernel's own TCP, and with tshark on the same frames.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -83,7 +83,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Returns how many packets the kernel did not bring from one end of a veth pair to the other.
+    /// Returns the number of packets that the kernel lost between the ends of a veth pair.
     fn dropped_by_kernel(&self) -> Result<u64> {
         let (topology, mut dropped) = (&self.topology, 0);
         let ends = [(topology.generator(), "gen0"), (topology.monitor(), "mon0")];
@@ -138,8 +138,9 @@ fn counter(namespace: &Namespace, name: &str) -> Result<u64> {
     Ok(found.with_context(|| name.to_owned())?.1.parse()?)
 }
 
-/// Returns how many segments with data arrived behind later ones, or a second time, by the sequence numbers that tshark
-/// reads. The verdicts of tshark itself (`tcp.analysis`) depend on the time between segments, and differ in each run.
+/// Returns how many segments with data arrived after later ones, or a second time, by the sequence numbers in
+/// tshark's output. The verdicts of tshark itself (`tcp.analysis`) depend on the time between segments, and
+/// differ in each run.
 fn late_by_tshark(capture: &Path) -> Result<u64> {
     let fields = ["-T", "fields", "-e", "tcp.seq", "-e", "tcp.len"];
     let filter = ["-Y", "ip.src == 10.77.0.1 && tcp.len > 0"];
@@ -155,8 +156,8 @@ fn late_by_tshark(capture: &Path) -> Result<u64> {
     Ok(late)
 }
 
-/// Segments that are sent again differ from late ones. The probe finds as many of them as the sender's kernel has sent
-/// again, as many gaps as segments were lost, and no overtaken segment: this way keeps the order.
+/// Repeated segments differ from late ones. The probe finds as many repeated segments as the sender's kernel
+/// has repeated, as many gaps as segments were lost, and no overtaken segment: this path keeps the order.
 fn what_is_lost_was_sent_again(round_trip: Duration, segments: u64) -> Result<()> {
     let scene = Scene::new("retransmissions", round_trip)?;
     // A loss at the end leaves no gap that one could see from behind.
@@ -181,14 +182,15 @@ fn what_is_lost_was_sent_again(round_trip: Duration, segments: u64) -> Result<()
         late,
         "{lost} lost, {hidden} hidden: {found}"
     );
-    // An acknowledgement of what was sent again tells a sender that a segment before it is lost (RACK). The sender waits for a
-    // quarter of a round trip, and may send new data meanwhile: within the same millisecond of its clock, if that is short.
+    // An acknowledgement of a repeated segment tells the sender that an earlier segment is lost (RACK). The
+    // sender waits for a quarter of a round trip, and may send new data meanwhile. In a short round trip,
+    // the sender's clock shows the same millisecond for both.
     let most = if round_trip < Duration::from_millis(4) { sent_again / 10 } else { 0 };
     ensure!(overtaken <= most, "{overtaken} taken for overtaken: {found}");
     assert_eq!(field("gaps_total")?, gaps, "{lost} lost, {hidden} hidden: {found}");
     assert_eq!(field("lost_before_segments_total")? + overtaken, gaps, "{found}");
     assert_eq!(late_by_tshark(&scene.capture())?, late, "{hidden} hidden: {found}");
-    // There is one connection, so the port of its server has all of it.
+    // There is only one connection, so its server's port has all counts.
     let ports = entries(&document, "ingress", "tcp_port")?;
     ensure!(ports.len() == 1 && ports[0]["key"]["server_port"] == port, "{port}: {ports:?}");
     for (name, value) in ports[0]["value"].as_object().into_iter().flatten() {
@@ -222,8 +224,8 @@ fn what_is_lost_over_200_milliseconds_was_sent_again() -> Result<()> {
     what_is_lost_was_sent_again(Duration::from_millis(200), 300)
 }
 
-/// A scanner by connections, whose attempts the kernel makes: each port counts once, and each attempt that arrives, also the
-/// second one at a port whose first was lost.
+/// A scanner by connections of the kernel: each port counts once. Each arriving attempt counts too, also the
+/// second one at a port after a lost first one.
 fn ports_are_counted(round_trip: Duration) -> Result<()> {
     let scene = Scene::new("port-scan", round_trip)?;
     let way = scene.way(WayLosses { one_in: 7, until: u64::MAX })?;

@@ -33,8 +33,9 @@ const REFUSED: &str = "tcp.flags.reset == 1 && tcp.flags.ack == 1";
 /// The bytes that take a place in the order of a stream.
 const SEGMENTS: &str = "tcp.flags.reset == 0 && (tcp.len > 0 || tcp.flags.syn == 1 || tcp.flags.fin == 1)";
 
-/// The probes and the questions to tshark, as in `check.json`. None of them can be compared on the captures of other
-/// probes. `entropy` and `inter-arrival` count packets as they come, and before TC egress the kernel has not cut them.
+/// The probes and the questions to tshark, as in `check.json`. They can't be compared on the captures of
+/// other probes. `entropy` and `inter-arrival` count packets in the form in which they come, and the kernel
+/// has not cut them before TC egress.
 fn checks() -> [(&'static str, Vec<Value>); 8] {
     let packets = |direction: &str, filter: &str, metric: &str, value: &str| json!({ "direction": direction, "filter": filter, "count": "packets", "metric": metric, "value": value });
     let each = |filter: &str, metric: &str, value: &str| {
@@ -45,7 +46,7 @@ fn checks() -> [(&'static str, Vec<Value>); 8] {
     let flows = vec![
         packets("ingress", "tcp || udp", "flows", "IN_PKTS"),
         json!({ "filter": "tcp || udp", "count": "bytes", "metric": "flows", "value": "IN_BYTES" }),
-        json!({ "filter": "tcp", "count": streams, "metric": "flows", "key": { "PROTOCOL": 6 },
+        json!({ "filter": "tcp", "count": streams, "metric": "flows", "key": { "PROTOCOL": "TCP" },
             "value": "entries" }),
     ];
     [

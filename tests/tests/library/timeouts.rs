@@ -138,8 +138,8 @@ fn questions_without_an_answer_in_time_are_counted(hook: &str) -> Result<()> {
         scene.ask(Question(CLIENT, 4000, id))?;
         scene.answer(Question(CLIENT, 4000, id))?;
     }
-    // Two questions are under way at the same time. The first is sent three times, and only the second gets its answer,
-    // in another window.
+    // Two questions are under way at the same time. The first is sent three times without an answer. Only the
+    // second gets its answer, in another window.
     let lost = Question(CLIENT, 4001, 7);
     let other = Question(CLIENT, 4001, 8);
     for question in [lost, other, lost, lost] {
@@ -198,8 +198,8 @@ fn questions_without_an_answer_in_time_are_counted_at_tc() -> Result<()> {
     questions_without_an_answer_in_time_are_counted("tc")
 }
 
-/// More questions than places: each question times out, or is forgotten, or counts as one whose timeout the probe does
-/// not watch.
+/// More questions than places: each question times out, or is forgotten, or counts as a question without a
+/// watched timeout.
 #[test]
 fn questions_that_find_no_place_are_counted() -> Result<()> {
     const QUESTIONS: u64 = 200;

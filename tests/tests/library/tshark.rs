@@ -16,6 +16,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tempfile::NamedTempFile;
+use twinprobe_tests::named;
 use twinprobe_tests::probes;
 use twinprobe_tests::probes::capture::of_direction;
 
@@ -67,7 +68,7 @@ fn direction(check: &Value) -> &str {
     check["direction"].as_str().unwrap_or("ingress")
 }
 
-/// Returns the checks on which tshark and the document do not agree, with both figures.
+/// Returns the checks with different results of tshark and the document, with both figures.
 pub fn disagreements<'a>(
     document: &Value,
     checks: impl IntoIterator<Item = &'a Value>,
@@ -104,7 +105,7 @@ fn sum(document: &Value, direction: &str, check: &Value) -> Result<u64> {
     for entry in entries {
         let number =
             value.into_iter().flat_map(|path| path.split('.')).fold(&entry["value"], |at, field| &at[field]);
-        sum += number.as_u64().with_context(|| format!("{entry} has no number there"))?;
+        sum += named::number(number).with_context(|| format!("{entry} has no number there"))?;
     }
     Ok(sum)
 }

@@ -28,7 +28,7 @@ const INTERFACES: [(&str, &str); 7] = [
 
 /// The bytes that are sent by TCP.
 pub const SENT: usize = 2 << 20;
-/// The times that a transfer is tried in which nothing is sent again.
+/// The number of attempts at a transfer without repeated segments.
 const ATTEMPTS: usize = 10;
 
 /// A probe that counts all packets: the metric, and the fields that add up to packets and bytes, if it has them.
@@ -62,8 +62,8 @@ pub fn is_reset(probe: &str) -> bool {
     ["packet-counter", "flow-features", "heavy-hitters", "distinct-sources"].contains(&probe)
 }
 
-/// One deployment of all probes: the hook and the mode of the ingress, and the directions that are looked at as the table names
-/// them.
+/// One deployment of all probes: the hook and the mode of the ingress, and the examined directions with their
+/// names in the table.
 struct Round {
     hook: &'static str,
     mode: Option<&'static str>,
@@ -130,7 +130,7 @@ impl Scene {
                 ingress["mode"] = (*mode).into();
             }
         }
-        // A map that no metric reads takes time only if both directions need it.
+        // Without a map of both directions, the other direction only takes time.
         if directions.len() == 1 && config.get("shared_maps").is_none() {
             config.as_object_mut().context("an object")?.remove("egress");
         }
@@ -325,7 +325,7 @@ fn crossing(
         let sent = settled(&connection);
         open.push(connection);
         match sent {
-            // Both sides are here.
+            // Both ends are at this interface.
             Ok((client, server)) if interface == "lo" => {
                 return Ok((before, (client + server, client + server)));
             }

@@ -53,7 +53,7 @@ fn torn_windows(options: &DaemonOptions, windows: u64, steps: u32) -> Result<Opt
             "verdict": "enforce",
             "source": PAIR,
             "defines": { "STEPS": steps.to_string() },
-            // The order is not that in which the program writes the maps.
+            // The test reads the maps in another order than the program writes them.
             "metrics": [window("second", "second"), window("first", "first")]
         }
     });
@@ -93,7 +93,7 @@ fn two_maps_agree_in_every_window() -> Result<()> {
     Ok(())
 }
 
-/// The test above fails without the grace period, so it can fail.
+/// The test above fails without the grace period: the test can fail.
 #[test]
 fn without_the_grace_period_windows_are_torn() -> Result<()> {
     if std::thread::available_parallelism()?.get() < 2 {

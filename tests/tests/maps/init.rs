@@ -46,7 +46,8 @@ fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
     let mut scene = Scene::new(&Value::Null, &keys)?;
     scene.send(12_000)?;
     let metrics = PROBES.map(metrics_of);
-    // The daemon may not know yet that the earlier client has hung up, and closes another window, a short one, for this one.
+    // The daemon may not have noticed yet that the earlier client has hung up: then it closes another, short
+    // window for this client.
     let hang_up = |scene: &Scene, path: &str, bytes| {
         wait_for("an answer that is cut off", PATIENCE, || {
             ensure!(http::take(&scene.daemon.address(), "GET", path, bytes)?, "{path} has {bytes} bytes");

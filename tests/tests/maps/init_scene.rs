@@ -61,7 +61,7 @@ pub struct Account {
     /// The packets by metric; `popped` has the numbers of the queue and the stack.
     pub counted: std::collections::BTreeMap<String, u64>,
     pub popped: [BTreeSet<u64>; 2],
-    /// The last window that is in them.
+    /// The last window in the account.
     last: u64,
 }
 
@@ -138,7 +138,7 @@ impl Scene {
         self.generator.send(count)
     }
 
-    /// The present daemon is killed and another one started.
+    /// The present daemon is killed and another daemon is started.
     pub fn restart(self, options: &DaemonOptions) -> Result<Self> {
         let Self { topology, daemon, bystanders, generator, sent } = self;
         let directories: Arc<Directories> = daemon.kill()?;

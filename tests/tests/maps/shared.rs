@@ -25,7 +25,7 @@ enum Reading {
 impl Reading {
     const ALL: [Self; 4] = [Self::Live, Self::Init, Self::Window, Self::Cumulative];
 
-    /// Tells whether a reading begins with nothing again.
+    /// Tells whether each reading begins with nothing again.
     fn is_reset(self) -> bool {
         matches!(self, Self::Init | Self::Window)
     }
@@ -231,7 +231,7 @@ fn windows_under_load_have_each_packet_once() -> Result<()> {
     bystanders.finish()
 }
 
-/// Whatever step of a reading or a replacement a daemon ends at, nothing is lost or counted twice.
+/// If a daemon ends at any step of a reading or a replacement, nothing is lost or counted twice.
 #[test]
 fn a_daemon_that_ends_at_any_step_loses_nothing() -> Result<()> {
     let mut scene = Scene::new()?;
@@ -239,7 +239,7 @@ fn a_daemon_that_ends_at_any_step_loses_nothing() -> Result<()> {
     let mut daemon = Daemon::start(scene.topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &scene.topology)?;
     let options = DaemonOptions::default();
-    // A usual run takes every second end, of each kind of reading some.
+    // A usual run takes every second end, with each kind of reading.
     let some = 10_usize.div_ceil(scaled(5, 10) as usize);
     let ends = [
         (Reading::Init, "moved"),

@@ -24,7 +24,7 @@ fn check(document: &Value, layout: u32, since: &Since, what: &str) {
         if layout < 3 {
             assert_eq!(sum("/bytes"), since.others * BYTES, "{what}");
             assert_eq!(sum("/ports/even") + sum("/ports/odd"), since.others, "{what}");
-            // The fields are also compared one by one, so that exchanged fields are noticed.
+            // The fields are also compared one by one, so that the test notices exchanged fields.
             assert_eq!(sum("/ports/even"), since.even, "{what}");
         }
         if layout == 1 {
@@ -53,7 +53,7 @@ struct Since {
 }
 
 impl Since {
-    /// Adds `sent` packets that `layout` has counted. The first of them is the `before`-th of the run.
+    /// Adds `sent` packets that `layout` has counted. The first packet is number `before` of the run.
     fn add(&mut self, layout: u32, before: u64, sent: u64) {
         // The port of packet n is 1024 + n / 256 % 97.
         let even = (before..before + sent).filter(|n| (n / 256 % 97) % 2 == 0).count() as u64;
@@ -132,8 +132,8 @@ fn no_packet_is_lost_to_a_new_layout() -> Result<()> {
     bystanders.finish()
 }
 
-/// Another map type or another key makes another map; the other maps stay. The counts of the old map are in the window
-/// that ends with it.
+/// Another map type or another key makes another map; the other maps stay. The counts of the old map are in
+/// the window that ends at the replacement.
 #[test]
 fn a_map_of_another_type_or_key_starts_empty() -> Result<()> {
     let topology = Topology::new()?;

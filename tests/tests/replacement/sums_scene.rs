@@ -7,7 +7,7 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::{Daemon, Topology};
 
 pub const SOURCE: &str = include_str!("../../bpf/sums.bpf.c");
-/// The maps and the variable that each packet is counted in.
+/// The maps and the variable that count each packet.
 pub const MAPS: [&str; 5] = ["flows", "prefixes", "one", "each_cpu", ".bss:seen"];
 pub const PROBES: [&str; 3] = ["/v1/probes/a", "/v1/probes/b", "/v1/probes/c"];
 

@@ -50,7 +50,8 @@ fn path(probe: &str) -> String {
     format!("/v1/probes/{probe}")
 }
 
-/// Returns the counts of all windows of a probe: of the metric that is always in them, and of the one that is at times.
+/// Returns the counts in all windows of a probe: first of the metric that is always in windows, then of the
+/// one that is sometimes there.
 fn in_windows(daemon: &Daemon, probe: &str) -> [u64; 2] {
     let windows = Windows::of(daemon, probe);
     let list = windows.list("");
@@ -108,8 +109,8 @@ fn a_metric_becomes_a_snapshot_and_live_again_under_load() -> Result<()> {
     Ok(())
 }
 
-/// A daemon is killed in the middle of such a replacement. All windows are read in the end: the interval keeps their number
-/// small on a slow machine.
+/// A daemon is killed in the middle of such a replacement. Finally, all windows are read: the interval keeps
+/// their number small on a slow machine.
 #[test]
 fn killed_while_a_metric_becomes_a_snapshot_or_live() -> Result<()> {
     let topology = Topology::new()?;

@@ -47,6 +47,7 @@ fn each_change_is_told_and_outlives_its_probe() -> Result<()> {
     let entries = daemon.json(HISTORY)["history"].as_array().context("a list")?.clone();
     for entry in &entries {
         ensure!(entry["from"]["uid"] == 0 && entry["from"]["pid"].is_u64(), "{entry}");
+        ensure!(entry["from"]["user"] == "root" && entry["from"]["program"].is_string(), "{entry}");
         ensure!(entry["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{entry}");
         let cost = &entry["cost_after"]["directions"]["ingress"];
         ensure!(cost["ns_per_packet"].is_u64() && cost["instructions"].is_u64(), "{entry}");

@@ -92,7 +92,7 @@ fn a_lease_is_renewed_by_each_put_and_counts_real_time() -> Result<()> {
     assert!(left(&renewed, 0)? > left(&created, 0)?, "{created} {renewed}");
     assert_eq!(renewed["revision"], 1);
 
-    // A daemon that is killed has written the lease down, also one that was only renewed.
+    // A killed daemon has written the lease down, even after a mere renewal.
     let mut daemon = daemon.restart(libc::SIGKILL, &options)?;
     assert_eq!(daemon.json(PROBE)["expires_at"], renewed["expires_at"]);
     // The probe stays if the clock is set, while the daemon runs or between two daemons.
@@ -105,7 +105,7 @@ fn a_lease_is_renewed_by_each_put_and_counts_real_time() -> Result<()> {
         assert!((3500.0..=3601.0).contains(&left(&status, offset)?), "{offset}: {status}");
         assert_eq!(daemon.json(PROBE)["expires_at"], status["expires_at"], "it stays the same");
     }
-    // A replacement has a lease of its own, a rollback that of the earlier configuration.
+    // A replacement has a lease of its own; a rollback has the lease of the earlier configuration.
     let longer = put(&daemon, "5h", 200).json();
     assert!((17_990.0..=18_000.0).contains(&left(&longer, 0)?), "{longer}");
     let back = daemon.request("POST", "/v1/probes/p/rollback", &[], b"").expect(200).json();
@@ -115,7 +115,8 @@ fn a_lease_is_renewed_by_each_put_and_counts_real_time() -> Result<()> {
     Ok(())
 }
 
-/// Three probes. One has an end: it is removed with its attachments, and its last window stays for collectors.
+/// Three probes. One has a lease that ends: the probe is removed with its attachments, and its last window
+/// stays for collectors.
 #[test]
 fn the_last_window_is_closed_and_the_probe_is_removed() -> Result<()> {
     let mut scene = Scene::new()?;
@@ -219,8 +220,8 @@ fn a_lease_ends_once_whatever_happens_to_the_daemon() -> Result<()> {
     Ok(())
 }
 
-/// A probe that is created under the name of an expired one continues with the numbers of its windows, and shows none of
-/// them as its own.
+/// A new probe with the name of an expired one continues with its window numbers, and shows none of its
+/// windows.
 #[test]
 fn a_successor_of_an_expired_probe_has_another_instance() -> Result<()> {
     let mut scene = Scene::new()?;
@@ -283,7 +284,7 @@ fn a_last_window_that_can_not_be_stored_waits() -> Result<()> {
     Ok(())
 }
 
-/// After a reboot a lease continues by the wall clock; a probe whose lease is over is not deployed anew.
+/// After a reboot a lease continues by the wall clock; a probe with an ended lease is not deployed again.
 #[test]
 fn leases_survive_a_reboot() -> Result<()> {
     let mut scene = Scene::new()?;

@@ -93,7 +93,7 @@ fn a_map_that_no_metric_names_can_not_be_read() -> Result<()> {
     bystanders.finish()
 }
 
-/// A metric with `export: false` and `init` is reset with the others and shown nowhere.
+/// A metric with `export: false` and `init` is reset with the others and appears nowhere.
 #[test]
 fn a_hidden_metric_is_reset_and_not_shown() -> Result<()> {
     let topology = Topology::new()?;

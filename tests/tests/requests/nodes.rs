@@ -68,7 +68,7 @@ struct Scene {
     /// The credential that the hub shows.
     secret: String,
     viewer: String,
-    /// The credential of those who ask the hub. No node knows it.
+    /// The credential of clients of the hub. No node knows it.
     asker: String,
     path: PathBuf,
     _hanging: TcpListener,
@@ -221,14 +221,14 @@ fn what_a_node_has_not_is_told_in_its_own_words() -> Result<()> {
     Ok(())
 }
 
-/// The daemon shows its own credential, never that of who asks. A change of the file needs no restart.
+/// The daemon shows its own credential, never its client's. A change of the file needs no restart.
 #[test]
 fn nodes_see_the_credential_of_the_daemon_alone() -> Result<()> {
     let scene = Scene::new()?;
     let asked = || scene.ask("/v1/nodes/windows?probe=p&node=gw-1&node=gw-2");
     let words = |answer: &Value| Ok::<_, anyhow::Error>(detail(answer, "gw-1")?.to_owned());
     ensure!(words(&asked())?.contains("no window yet"), "the token of the daemon is known there");
-    // The token of who asks is a wrong one at the nodes, as is any other.
+    // The nodes refuse the client's token like any other wrong one.
     fs::write(&scene.path, &scene.asker)?;
     let refused = asked();
     ensure!(words(&refused)?.contains("; see --nodes-token-file"), "{refused}");

@@ -73,7 +73,7 @@ fn a_daemon_without_clang_runs_what_was_built_elsewhere() -> Result<()> {
         Ok(())
     };
     expect(&daemon, 100)?;
-    // The next daemon adopts it, and deploys it anew where its pins are lost.
+    // The next daemon adopts the probe, and deploys it anew if its pins are lost.
     daemon = daemon.restart(libc::SIGKILL, &without)?;
     expect(&daemon, 10)?;
     let directories = daemon.kill()?;

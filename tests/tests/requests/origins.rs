@@ -65,7 +65,8 @@ fn documents_say_where_they_come_from() -> Result<()> {
     info(page.text(), "\"gw \\\"1\\\"\"", own);
     info(&String::from_utf8(windows.bytes(1, "openmetrics"))?, "\"gw \\\"1\\\"\"", own);
 
-    // Windows keep the labels and the node that they were closed with; the instance is that of the probe's creation.
+    // Windows keep their labels and their node from the time when they were closed; the instance belongs to
+    // the probe's creation.
     let before: Vec<_> = ["json", "xml", "openmetrics"].map(|format| windows.bytes(1, format)).into();
     let changed = json!({ "rack": "8" });
     assert_eq!(daemon.put(&path("p"), &config(&changed)).expect(200).json()["labels"], changed);
@@ -91,7 +92,7 @@ fn documents_say_where_they_come_from() -> Result<()> {
     Ok(())
 }
 
-/// A part of a key that is called like a label gets another name.
+/// A part of a key with the name of a label gets another name.
 #[test]
 fn labels_and_keys_do_not_collide() -> Result<()> {
     let topology = Topology::new()?;

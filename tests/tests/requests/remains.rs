@@ -73,7 +73,7 @@ fn probes_outlive_the_daemon_unless_told_otherwise() -> Result<()> {
     let daemon = Daemon::start_in(topology.monitor(), &options, directories)?;
     assert_eq!(daemon.json("/v1/probes/p")["state"], "running");
     generator.send(1000)?;
-    // The probe has counted while no daemon ran, too.
+    // The probe has also counted while no daemon ran.
     assert_eq!(total(&daemon.json("/v1/probes/p/metrics"), "ingress", "packets"), 2000);
     bystanders.check()?;
     let (status, directories) = daemon.terminate()?;

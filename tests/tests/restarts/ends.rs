@@ -64,7 +64,7 @@ fn nothing_is_attached_after_detach_on_exit() -> Result<()> {
     let link = topology.monitor().output("ip", &["-d", "link", "show", "dev", "mon0"])?;
     ensure!(!link.contains("prog/xdp"), "{link}");
     baseline.wait_for_only(directories.bpffs(), std::process::id())?;
-    // The stored configurations are those from before.
+    // The stored configurations are unchanged.
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     assert_eq!(NAMES.map(|name| daemon.json(&path(name))["revision"].clone()), [1, 1, 1]);
     Ok(())
@@ -134,7 +134,7 @@ fn detach_on_exit_holds_from_the_first_moment() -> Result<()> {
         ensure!(daemon.wait_for_log("waits for a test", PATIENCE), "{}", daemon.log());
         daemon.signal(libc::SIGTERM);
         if step == "opened" {
-            // The daemon handles the signal once it continues.
+            // The daemon handles the signal after its pause.
             fs::write(&go, "")?;
         }
         ensure!(daemon.wait_for_log("draining", PATIENCE), "{}", daemon.log());

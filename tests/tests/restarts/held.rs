@@ -18,7 +18,7 @@ fn path(name: &str) -> String {
     format!("/v1/probes/{name}")
 }
 
-/// Returns a live counter. The one that enforces drops everything.
+/// Returns a live counter. The enforcing counter drops everything.
 fn config(enforces: bool) -> Value {
     let mut config = counter_config("mon0", if enforces { "XDP_DROP" } else { "XDP_PASS" });
     config["ingress"]["verdict"] = json!(if enforces { "enforce" } else { "observe" });

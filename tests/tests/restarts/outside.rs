@@ -20,7 +20,7 @@ fn text(output: &[u8]) -> String {
     String::from_utf8_lossy(output).into_owned()
 }
 
-/// Exports to a new directory. Returns it with the output.
+/// Exports to a new directory. Returns the directory with the output.
 fn exported(directories: &Directories, name: &str) -> Result<(std::path::PathBuf, Output)> {
     let to = directories.temporary().join(name);
     let path = to.to_str().context("a path is text")?;

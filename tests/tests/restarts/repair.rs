@@ -149,7 +149,7 @@ fn what_has_no_state_is_removed() -> Result<()> {
     baseline.wait_for_only(directory.bpffs(), daemon.pid())
 }
 
-/// The probes run, count right and leave nothing over if any pin is missing or is another object.
+/// The probes run, count right and leave nothing, if any pin is missing or is another object.
 #[test]
 fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     let topology = Topology::new()?;

@@ -77,7 +77,7 @@ fn early_requests_are_told_to_wait() -> Result<()> {
         ensure!(!daemon.log().contains("listening on"), "{}", daemon.log());
         generator.send(100)?;
         if ends {
-            // A daemon that is stopped does not wait for the deployments that it has begun.
+            // A stopped daemon does not wait for its unfinished deployments.
             let (exit, _) = daemon.terminate()?;
             ensure!(exit.success(), "{exit}");
         } else {
@@ -144,7 +144,7 @@ fn a_start_that_fails_leaves_no_socket() -> Result<()> {
     Ok(())
 }
 
-/// A probe that is being read delays neither the list nor its status; only the status has the source.
+/// During a reading of a probe, its status and the list do not wait; only the status has the source.
 #[test]
 fn the_list_waits_for_nobody_and_has_no_sources() -> Result<()> {
     let topology = Topology::new()?;
@@ -239,7 +239,7 @@ fn which(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
-/// A replacement that was half attached when the daemon died uses other maps than the old programs: no window is closed
+/// A half-attached replacement of a killed daemon uses other maps than the old programs: no window is closed
 /// before all packets meet the same programs again.
 #[test]
 fn windows_are_closed_once_dispatchers_are_settled() -> Result<()> {
@@ -332,7 +332,7 @@ fn a_store_that_is_none_or_of_a_later_version_is_refused() -> Result<()> {
         let daemon =
             Daemon::spawn_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
         ensure!(!daemon.wait_for_start(PATIENCE), "it has started: {}", daemon.log());
-        // The log may come after the end of its writer.
+        // The last lines of the log may arrive after the end of the daemon.
         daemon.wait_for_log("twinprobe: ", PATIENCE);
         let log = daemon.log();
         for word in [file.to_string_lossy().as_ref(), says, advice] {

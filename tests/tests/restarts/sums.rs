@@ -1,5 +1,5 @@
-//! Windows of large sums hold only the changes. They are read as if they had the sums, even if the daemon is
-//! killed or the windows before them are removed.
+//! Windows of large sums hold only the changes. Readers get them with the sums, even if the daemon is killed
+//! or the previous windows are removed.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ fn windows_that_hold_what_has_changed_are_read_as_if_they_had_the_sums() -> Resu
     Ok(())
 }
 
-/// A number without a sign that is smaller than before was reset. A signed number has decreased.
+/// An unsigned number that is smaller than before was reset. A signed number has decreased.
 #[test]
 fn a_chart_shows_how_a_signed_sum_falls() -> Result<()> {
     const SOURCE: &str = r#"

@@ -20,6 +20,11 @@ fn an_action_beyond_the_budget_of_all_rules_is_refused() -> Result<()> {
     *source = json!(source.as_str().context("a source")?.replacen("return", loops, 1));
     daemon.put("/v1/rules/small", &rule(&json!([deploys("fine")]))).expect(201);
     daemon.put("/v1/rules/large", &rule(&json!([deploys("first"), slow]))).expect(201);
+    wait_for_rule(&daemon, "large", |status| {
+        let error = status["last_error"].as_str().unwrap_or_default();
+        error.starts_with("do[1]: slow could not be deployed now: ")
+            && error.contains("--max-rule-ns-per-packet")
+    })?;
     generator(&topology)?.send(10)?;
     close(&daemon);
     wait_for_rule(&daemon, "small", |status| status["firings"][0]["done"].is_string())?;

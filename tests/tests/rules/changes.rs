@@ -7,7 +7,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 use crate::scene::{close, close_until_death, counter, generator, rule, wait_for_rule};
 
-/// The steps of a daemon's life that may be its last.
+/// The steps at which the daemon may end.
 const STEPS: [(&str, u32); 5] =
     [("rule_decided", 1), ("rule_prepared", 1), ("rule_acted", 1), ("rule_decided", 2), ("rule_ended", 1)];
 
@@ -82,7 +82,8 @@ fn a_probe_is_another_one_while_the_condition_holds() -> Result<()> {
     Ok(())
 }
 
-/// The watched probe may change, too. A change by the rule ends with the rule, but leaves changes of others alone.
+/// The watched probe may change, too. A change by the rule ends with the rule, but leaves changes by others
+/// unchanged.
 #[test]
 fn a_change_goes_with_its_rule_unless_somebody_was_there() -> Result<()> {
     let topology = Topology::new()?;
@@ -160,7 +161,8 @@ fn changes_that_can_not_be_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The daemon dies at each step. The next one continues, and at the end the probe is the same as in the beginning.
+/// The daemon dies at each step. The next daemon continues, and at the end the probe is the same as in the
+/// beginning.
 #[test]
 fn a_probe_is_changed_back_whatever_step_is_the_last() -> Result<()> {
     let topology = Topology::new()?;

@@ -10,7 +10,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology};
 use crate::scene::{Receiver, close, close_until_death, counter, deploys, generator, rule, wait_for_rule};
 
 /// The steps, and how often each comes before the daemon dies there.
-const STEPS: [(&str, u32); 9] = [
+const STEPS: [(&str, u32); 10] = [
     ("rule_judged", 1),
     ("rule_judged", 2),
     ("rule_loaded", 1),
@@ -19,6 +19,7 @@ const STEPS: [(&str, u32); 9] = [
     ("rule_acted", 1),
     ("rule_acted", 2),
     ("rule_acted", 3),
+    ("rule_notified", 1),
     ("rule_ended", 1),
 ];
 

@@ -33,7 +33,7 @@ const NUMBERS: [(&str, &str); 4] = [
     ),
 ];
 
-/// The windows at which the rule fires: each other one, since it must end between them.
+/// The windows at which the rule fires: every second one, since the firing must end between them.
 const WINDOWS: [u64; 5] = [1, 3, 5, 7, 9];
 
 #[test]

@@ -28,6 +28,11 @@ fn mistakes_are_told_with_their_places() -> Result<()> {
         (with("when", json!("sum(ingress.packets)")), "when", ""),
         (with("watch", json!("none")), "watch", "there is no probe named none"),
         (with("do", json!([])), "do", "1 to 8"),
+        (
+            with("do", json!([{ "mark": "{{sum(ingress.packets)}}".repeat(30_000) }])),
+            "do[0].mark",
+            "at most 64 expressions",
+        ),
         (with("cooldown", json!("often")), "cooldown", "often"),
         (rule(&json!([deploys("p")])), "do[0].apply.name", "the probe of this name"),
         (rule(&json!([deploys("q")])), "do[0].apply.name", "has not made"),

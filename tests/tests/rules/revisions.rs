@@ -54,7 +54,7 @@ fn a_rule_goes_back_to_what_it_was() -> Result<()> {
     let last = kept(&daemon)[3].clone();
     ensure!(last == json!([4, "back to revision 2", "second", true]), "{last}");
 
-    // The rule runs in its present form.
+    // The present revision of the rule runs.
     generator(&topology)?.send(10)?;
     close(&daemon);
     let status = wait_for_rule(&daemon, "many", |status| status["firings"][0]["done"].is_string())?;

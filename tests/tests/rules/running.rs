@@ -98,6 +98,36 @@ fn a_probe_comes_and_goes_with_what_is_measured() -> Result<()> {
     Ok(())
 }
 
+/// No window of a removed probe can end the actions of a firing.
+#[test]
+fn actions_end_when_the_watched_probe_is_removed() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    daemon.put("/v1/rules/many", &rule(&json!([deploys("fine")]))).expect(201);
+    let mut generator = generator(&topology)?;
+    generator.send(10)?;
+    close(&daemon);
+    wait_for_rule(&daemon, "many", |status| status["probes"] == json!(["fine"]))?;
+    // A person may delete what a rule has made.
+    daemon.delete("/v1/probes/fine").expect(204);
+    let status = daemon.json("/v1/rules/many");
+    ensure!(status["state"] == "firing" && status["probes"] == json!([]), "{status}");
+    daemon.delete("/v1/probes/p").expect(204);
+    let status = wait_for_rule(&daemon, "many", |status| status["firings"][0]["ended"].is_string())?;
+    ensure!(status["state"] == "waiting", "{status}");
+    ensure!(
+        status["last_error"].as_str().is_some_and(|error| error.contains("probe p was removed")),
+        "{status}"
+    );
+    daemon.put("/v1/probes/p", &counter()).expect(201);
+    wait_for_rule(&daemon, "many", |status| status["state"] == "watching")?;
+    generator.send(10)?;
+    close(&daemon);
+    wait_for_rule(&daemon, "many", |status| status["probes"] == json!(["fine"]))?;
+    Ok(())
+}
+
 /// The programs of a rule's probe are compiled before the rule fires. They stay on disk as long as the rule is there.
 #[test]
 fn a_probe_is_ready_before_the_rule_fires() -> Result<()> {

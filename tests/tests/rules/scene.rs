@@ -43,7 +43,8 @@ pub fn close(daemon: &Daemon) {
     daemon.request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
 }
 
-/// Closes a window, and another one after the firing of the rule `many` if `again` says so, and waits until the daemon has died.
+/// Closes a window, and waits until the daemon has died. With `again`, it closes another one after the firing
+/// of the rule `many`.
 pub fn close_until_death(daemon: &Daemon, again: bool) -> Result<()> {
     // The daemon may die before it answers.
     let close_one = || drop(daemon.try_request("POST", "/v1/probes/p/windows", &[], b""));
@@ -98,7 +99,12 @@ impl Receiver {
     /// Listens in the namespace of the daemon, until the test ends.
     pub fn new(topology: &Topology) -> Result<Self> {
         topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
-        let listener = topology.monitor().enter(|| TcpListener::bind("127.0.0.1:0"))??;
+        Self::at(topology, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// Listens at this address.
+    pub fn at(topology: &Topology, address: SocketAddr) -> Result<Self> {
+        let listener = topology.monitor().enter(|| TcpListener::bind(address))??;
         let address = listener.local_addr()?;
         let receiver = Self { address, identities: Arc::default(), messages: Arc::default() };
         let remembers = receiver.clone();

@@ -82,21 +82,30 @@ fn mistakes_of_templates_are_told() -> Result<()> {
         template
     };
     let unknown = json!({ "least": "{{sum(ingress.bytes)}}" });
-    // As long as no rule names the template, the daemon does not know which windows there will be.
+    // While no rule names the template, the daemon does not know the windows for it.
     daemon.put("/v1/templates/t", &with("/ingress/variables", unknown.clone())).expect(201);
     let refused = daemon.put("/v1/rules/many", &applies("t")).expect(422).json();
-    ensure!(refused["errors"][0]["field"] == "do[0].apply.template", "{refused}");
+    let field = "do[0].apply.template.ingress.variables.least";
+    ensure!(refused["errors"][0]["field"] == field, "{refused}");
     daemon.put("/v1/templates/t", &template()).expect(200);
     daemon.put("/v1/rules/many", &applies("t")).expect(201);
-    for (config, said) in [
-        (with("/ingress/variables", unknown), "rule many names the template: "),
-        (with("/ingress/variables", json!({ "least": "{{sum(}}" })), "column"),
-        (with("/ingress/hook", json!("nowhere")), "nowhere"),
-        (with("/ingress/metrics/0/help", json!("{{window.seq}} packets")), "may stand in variables"),
+    for (config, field, said) in [
+        (with("/ingress/variables", unknown), "ingress.variables.least", "rule many names the template: "),
+        (
+            with("/ingress/variables", json!({ "least": "{{sum(}}" })),
+            "ingress.variables.least",
+            "{{sum(}}, column",
+        ),
+        (with("/ingress/hook", json!("nowhere")), "ingress.hook", "nowhere"),
+        (
+            with("/ingress/metrics/0/help", json!("{{window.seq}} packets")),
+            "ingress.metrics[0].help",
+            "may stand in variables",
+        ),
     ] {
         let refused = daemon.put("/v1/templates/t", &config).expect(422).json();
         let message = refused["errors"][0]["message"].as_str().unwrap_or_default();
-        ensure!(message.contains(said), "{said}: {refused}");
+        ensure!(message.contains(said) && refused["errors"][0]["field"] == field, "{said}: {refused}");
     }
     daemon.put("/v1/templates/a%20b", &template()).expect(422);
     ensure!(daemon.json("/v1/templates/t")["config"] == template(), "it stays as it was");

@@ -21,7 +21,7 @@ fn request(daemon: &Daemon, query: &str, parts: &[(&str, &[u8])]) -> twinprobe_t
     replays::request(daemon, &format!("/v1/replay/rule{query}"), parts)
 }
 
-/// Packets at the borders of windows belong to one of them. Windows without packets are judged as well.
+/// A packet at the border of two windows belongs to one of them. Windows without packets are judged as well.
 #[test]
 fn windows_end_by_the_times_of_the_packets() -> Result<()> {
     let topology = Topology::new()?;
@@ -50,7 +50,7 @@ fn windows_end_by_the_times_of_the_packets() -> Result<()> {
     let parts = [("rule", rule.as_bytes()), ("config", text.as_bytes()), ("capture", &capture[..])];
     let report = request(&daemon, "", &parts).expect(200).json();
     ensure!(report["windows"] == 2, "{report}");
-    // The probe that runs, by the name that the rule watches, and another one.
+    // The running probe with the name that the rule watches, and another one.
     for name in ["p", "q"] {
         daemon.put(&format!("/v1/probes/{name}"), &counter_config("mon0", "XDP_PASS")).expect(201);
         let parts = [("rule", rule.as_bytes()), ("capture", &capture[..])];

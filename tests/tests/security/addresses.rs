@@ -13,7 +13,7 @@ use crate::scene::Scene;
 
 const LIMIT: Duration = PATIENCE;
 
-/// A client that only reaches the port does not control the host: on loopback neither.
+/// Access to the port does not prove control of the host, not even on loopback.
 #[test]
 fn tcp_without_credentials_is_refused() -> Result<()> {
     let here = Namespace::current()?;

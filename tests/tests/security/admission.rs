@@ -22,9 +22,9 @@ struct Case {
     name: &'static str,
     source: &'static str,
     hook: &'static str,
-    /// True if the kernel refuses it as well.
+    /// True if the kernel refuses the program as well.
     is_refused_by_kernel: bool,
-    /// The lines that it is refused for, from 1.
+    /// The lines that the refusal names, from 1.
     lines: BTreeSet<u64>,
 }
 
@@ -93,7 +93,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Returns the findings about a configuration; fails unless they are all of the admission.
+    /// Returns the findings about a configuration; fails unless all come from the admission.
     fn refused(&self, what: &str, config: &Value) -> Result<Vec<Value>> {
         let answer = self.daemon.post("/v1/validate", config);
         ensure!(answer.status == 422, "{what}: {}", answer.text());
@@ -120,8 +120,8 @@ fn all(results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     Ok(())
 }
 
-/// Each of these programs changes packets: it is refused where it observes, with each line that does so, and it is one
-/// that the kernel loads where it enforces.
+/// Each of these programs changes packets. An observing one is refused, with each line that does so; an
+/// enforcing one is loaded by the kernel.
 #[test]
 fn a_program_that_changes_packets_is_refused_with_its_lines() -> Result<()> {
     let scene = Scene::new()?;
@@ -157,8 +157,8 @@ fn what_no_monitor_needs_is_refused_whatever_the_verdict() -> Result<()> {
     }))
 }
 
-/// A program that writes to the map behind a descriptor of the daemon is refused whichever descriptor it is: other
-/// probes' maps and the epoch words are among them.
+/// A program that writes to the map behind a descriptor of the daemon is refused. This applies to every
+/// descriptor, also for other probes' maps and for the epoch words.
 #[test]
 fn the_daemons_descriptors_are_out_of_reach() -> Result<()> {
     let scene = Scene::new()?;
@@ -225,7 +225,7 @@ fn timers_are_refused_in_twins_only() -> Result<()> {
     Ok(())
 }
 
-/// All sources of the tests observe, except the two that belong to the generator of traffic.
+/// All sources of the tests observe, except two sources of the generator of traffic.
 #[test]
 fn the_sources_of_the_tests_are_admitted_but_for_those_that_send() -> Result<()> {
     let scene = Scene::new()?;

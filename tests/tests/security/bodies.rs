@@ -76,7 +76,7 @@ fn bodies_are_not_asked_for_in_vain() -> Result<()> {
              expect: 100-continue",
             "413",
         ),
-        // The promised body never comes.
+        // The client never sends the promised body.
         ("PUT /v2 HTTP/1.1\r\ncontent-length: 1000", "404"),
     ] {
         let mut stream = scene.begin(head)?;

@@ -76,7 +76,7 @@ fn one_of_many_is_first() -> Result<()> {
         let statuses: Vec<u16> = thread::scope(|scope| {
             let ask = |client: usize| {
                 let (daemon, value) = (&daemon, &value);
-                // Each of them sends a new configuration: a request with the running one would change nothing.
+                // Each client sends a new configuration: a request with the running one would change nothing.
                 scope.spawn(move || {
                     put(daemon, &format!("{condition} {client}"), &[(condition, value)]).status
                 })

@@ -120,7 +120,7 @@ fn it_has_no_rights_and_ends_with_its_request() -> Result<()> {
     bystanders.finish()
 }
 
-/// CAP_KILL is needed: without it a compilation continues although no client waits for it.
+/// The daemon needs CAP_KILL: without it a compilation continues although no client waits.
 #[test]
 fn without_its_capability_the_daemon_ends_no_compilation() -> Result<()> {
     let topology = Topology::new()?;

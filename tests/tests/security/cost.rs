@@ -1,5 +1,5 @@
-//! The trial of programs before they are attached: its figures of their cost, its refusals, and that it leaves no
-//! trace in the counts.
+//! The trial of programs before their attachment: its figures of the cost, its refusals, and the absence of
+//! traces in the counts.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -131,7 +131,7 @@ fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> 
     bystanders.finish()
 }
 
-/// A program that was admitted continues, also if the machine that it is deployed anew on is slower.
+/// An admitted program continues, even if a later deployment runs on a slower machine.
 #[test]
 fn a_start_that_deploys_a_probe_anew_warns_of_its_cost() -> Result<()> {
     let topology = Topology::new()?;
@@ -158,7 +158,7 @@ fn a_start_that_deploys_a_probe_anew_warns_of_its_cost() -> Result<()> {
     Ok(())
 }
 
-/// A record of an earlier version has no cost, and its probe continues without.
+/// A record of an earlier version has no cost, and its probe continues without a cost.
 #[test]
 fn a_probe_of_an_earlier_version_has_no_cost() -> Result<()> {
     let topology = Topology::new()?;
@@ -181,8 +181,8 @@ fn a_probe_of_an_earlier_version_has_no_cost() -> Result<()> {
     Ok(())
 }
 
-/// The maps of windows, events, and live metrics are as the source defines them when the first packet comes,
-/// and a replacement continues with the earlier counts; the counts of the new program's trial do not matter.
+/// When the first packet comes, the maps of windows, events and live metrics have the content from the
+/// source, or the earlier counts after a replacement: the trial of the new program has not changed them.
 #[test]
 fn a_trial_counts_nothing() -> Result<()> {
     const MAPS: &str = "#define MAP(NAME, TYPE, SIZE) struct { __uint(type, BPF_MAP_TYPE_##TYPE); \

@@ -99,7 +99,7 @@ fn crowd(daemon: &Daemon, address: SocketAddr) -> Result<(Vec<Duration>, Vec<Dur
     })
 }
 
-/// Sends this thread's part of the garbage, each on a connection of its own.
+/// Sends this thread's part of the garbage, each piece on a connection of its own.
 fn garbage(address: SocketAddr, seed: u64, each: usize, sent: &AtomicUsize) -> Result<()> {
     let mut random = Random::seeded(seed * 2 + 1);
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(100_000));

@@ -116,7 +116,7 @@ fn bodies_are_json_or_yaml() -> Result<()> {
     Ok(())
 }
 
-/// Names that are not text, and parameters that stand there twice, are malformed wherever they stand.
+/// Names that are not text, and repeated parameters, are malformed everywhere.
 #[test]
 fn malformed_names_are_answered_as_described() -> Result<()> {
     let scene = Scene::new(&[], DaemonOptions::default())?;
@@ -158,7 +158,7 @@ fn a_token_needs_a_name_and_a_role() -> Result<()> {
     Ok(())
 }
 
-/// A group may use the socket, and apart from it only the owner.
+/// A group may use the socket, otherwise only the owner.
 #[test]
 fn a_socket_is_given_to_a_group() -> Result<()> {
     let groups = fs::read_to_string("/etc/group")?;

@@ -52,7 +52,7 @@ fn bodies_that_are_nested_without_end_hold_up_nobody() -> Result<()> {
     Ok(())
 }
 
-/// Lists of any length would take time wherever they are read, and have an answer with a mistake for each entry.
+/// Lists of any length would take time at each reading, and the answer would have a mistake for each entry.
 #[test]
 fn lists_have_a_bound_that_the_answer_names() -> Result<()> {
     const ENTRIES: usize = 50_000;

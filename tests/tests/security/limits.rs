@@ -96,7 +96,7 @@ fn sources_maps_and_programs_are_limited_and_the_option_is_named() -> Result<()>
     let twins = json!({ "interface": "mon0", "ingress": { "source": twins, "metrics": [window("a", "a"), window("b", "b")] } });
     scene.refused(&twins, &["--max-maps", "5 maps", "allows 4"]);
 
-    // No kernel has this memory: it would say so in other words.
+    // No kernel has this memory: the kernel's refusal would have other words.
     scene.refused(
         &sized(8 * 0xffff_fff0, false),
         &["--max-map-bytes", "100000", "map m of ingress", "for each"],
@@ -148,7 +148,7 @@ fn the_number_of_probes_is_limited_and_what_has_run_goes_on() -> Result<()> {
     assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
     assert_eq!(statuses.iter().filter(|status| **status == 422).count(), 7, "{statuses:?}");
 
-    // Lower limits, after a restart, are limits of what comes.
+    // Lower limits after a restart apply only to new requests.
     let lower = ["--max-probes=1", "--max-map-bytes=1", "--max-maps=0", "--max-source-bytes=1"];
     let lower = lower.iter().fold(DaemonOptions::default(), |options, argument| options.argument(*argument));
     scene.daemon = scene.daemon.restart(libc::SIGKILL, &lower)?;
@@ -172,7 +172,7 @@ fn the_time_of_the_verifier_is_limited() -> Result<()> {
     let slow = json!({ "interface": "mon0", "ingress": { "source": arrays(&[("m", 1)], code), "metrics": [window("m", "m")] } });
     scene.refused(&slow, &["--max-verification-ms", "100 ms", "ingress.source"]);
     scene.put("p", &counter_config("mon0", "XDP_PASS"), 201);
-    // The same program is verified where there is time.
+    // With more time, the same program passes the verifier.
     let patient = Scene::new(&["--max-verification-ms=60000"])?;
     patient.put("p", &slow, 201);
     Ok(())
@@ -286,7 +286,7 @@ fn bodies_have_a_bound_together() -> Result<()> {
     })
 }
 
-/// Clients that close windows all the time, many at once, do not keep the clock from closing them.
+/// Clients that close windows continuously, many at a time, do not keep the clock from closing them.
 #[test]
 fn a_crowd_of_readers_does_not_stop_the_clock() -> Result<()> {
     beside_a_crowd(|by_clock| {
@@ -340,7 +340,7 @@ fn beside_a_crowd(look: impl FnOnce(&dyn Fn() -> f64) -> Result<()>) -> Result<(
     })
 }
 
-/// Names in a source may be long: no file name gets longer with them.
+/// Names in a source may be long: file names do not depend on them.
 #[test]
 fn maps_may_have_long_names() -> Result<()> {
     let mut scene = Scene::new(&[])?;

@@ -1,5 +1,6 @@
-//! Objects by chance: their relocations, sections, types and instructions are changed at random. An object that is
-//! admitted to observe leaves each frame, its metadata, its way and the filter of another owner as they are without it.
+//! Objects by chance: their relocations, sections, types and instructions are changed at random. An admitted
+//! observing object changes neither frames, nor their metadata, nor their path, nor the filter of another
+//! owner.
 
 mod change;
 
@@ -29,7 +30,7 @@ const FORMS: u64 = 4;
 /// The size of the witness's record of a packet.
 const NOTED: usize = 9 * 4 + 96;
 
-/// A place of a probe, and the way of packets to it.
+/// A place of a probe, and the path of packets to it.
 struct Place {
     name: &'static str,
     interface: &'static str,
@@ -59,13 +60,13 @@ struct Witness {
     ebpf: Ebpf,
     sender: Namespace,
     interface: &'static str,
-    /// The notes of it about the frames without any probe.
+    /// The filter's notes about the frames without any probe.
     expected: Vec<[u8; NOTED]>,
 }
 
 impl Witness {
-    /// If `generic` is true, the expected frames are those behind another loader's program that does nothing: generic
-    /// XDP has packets in other buffers than the network stack.
+    /// If `generic` is true, the expected frames come from behind another loader's program that does nothing:
+    /// generic XDP has packets in other buffers than the network stack.
     fn new(
         monitor: &Namespace,
         at: &str,
@@ -144,7 +145,7 @@ fn objects_by_chance_change_nothing() -> Result<()> {
         let place = &places[random.below(places.len() as u64) as usize];
         let subjects = if place.is_tc { &of_tc } else { &of_xdp };
         let mut object = subjects[random.below(FORMS) as usize].clone();
-        // The first ones are as they were compiled.
+        // The first objects are unchanged.
         let changes = if number < 10 { Vec::new() } else { change(&mut object, &mut random) };
         let mut ingress = place.ingress.clone();
         ingress["object"] = STANDARD.encode(&object).into();

@@ -65,7 +65,7 @@ fn keeps(daemon: &Daemon, passed_on: u64) -> Result<()> {
 fn the_daemon_of_root_keeps_what_it_needs() -> Result<()> {
     let topology = Topology::new()?;
     keeps(&Daemon::start(topology.monitor())?, 0)?;
-    // Only a daemon that starts `xdp-loader` passes something on.
+    // Only a daemon that starts `xdp-loader` passes capabilities on.
     let loader = DaemonOptions::default().argument("--xdp-loader").argument("/bin/true");
     keeps(&Daemon::start_with(topology.monitor(), &loader)?, PASSED_ON)
 }
@@ -166,7 +166,7 @@ fn locks_of_others_keep_no_daemon_from_starting() -> Result<()> {
     fs::set_permissions(bpf, fs::Permissions::from_mode(mode))?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), Arc::clone(&directories))?;
     daemon.json("/v1/probes/p/metrics");
-    // Another daemon is kept out all the same, with the holders and without them.
+    // Another daemon can't start, with or without the holders.
     for holders in [Some(holders), None] {
         drop(holders);
         let second =

@@ -36,7 +36,7 @@ fn readers_that_stop_keep_little_memory_and_disk() -> Result<()> {
     let mut most = 0;
     let mut readers: Vec<UnixStream> = Vec::new();
     for _ in 0..READERS {
-        // Each of these closes a window and stops in the middle of it.
+        // Each reader closes a window and stops in the middle of the answer.
         let mut stream = scene.begin("GET /v1/probes/p/metrics HTTP/1.1")?;
         stream.write_all(b"\r\n")?;
         stream.read_exact(&mut [0; 1000])?;

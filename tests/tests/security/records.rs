@@ -75,7 +75,12 @@ fn every_request_is_recorded_and_no_secret() -> Result<()> {
         (&Value::Null, &json!(401), &json!("q"))
     );
     let pid = std::process::id();
-    assert_eq!(local["from"], json!({ "uid": 0, "gid": 0, "pid": pid }), "{local}");
+    let program = fs::read_to_string("/proc/self/comm")?;
+    let mut from = json!({ "uid": 0, "gid": 0, "pid": pid, "user": "root", "program": program.trim_end() });
+    if let Some(login) = local["from"].get("login") {
+        from["login"] = login.clone();
+    }
+    assert_eq!(local["from"], from, "{local}");
     assert_eq!((&local["who"], &local["role"]), (&json!("uid:0"), &json!("admin")));
     assert_eq!(scene.daemon.json("/v1/probes/p")["pushed_by"], "uid:0");
     let text = fs::read_to_string(&path)? + &scene.daemon.log();
@@ -93,7 +98,7 @@ fn every_request_is_recorded_and_no_secret() -> Result<()> {
     Ok(())
 }
 
-/// A client that hangs up before the answer has asked all the same.
+/// A client that hangs up before the answer also has a record.
 #[test]
 fn a_client_that_hangs_up_is_recorded() -> Result<()> {
     let directory = tempfile::tempdir()?;

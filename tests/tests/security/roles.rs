@@ -18,9 +18,9 @@ use crate::tls::{Authority, Files, NAME, authority, signed};
 
 const OPENAPI: &str = include_str!("../../../api/openapi.yaml");
 
-/// A request of each route, and the status of its answer to those who may send it. None of them changes anything that
-/// the next one asks for.
-const REQUESTS: [(&str, &str, &str, &str, u16); 45] = [
+/// A request of each route, and the status of the answer to permitted clients. No request changes anything
+/// that the next one needs.
+const REQUESTS: [(&str, &str, &str, &str, u16); 46] = [
     ("GET", "/v1/probes", "/v1/probes", "", 200),
     ("GET", "/v1/probes/{name}", "/v1/probes/kept", "", 200),
     ("PUT", "/v1/probes/{name}", "/v1/probes/none", "{}", 422),
@@ -45,6 +45,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 45] = [
     ("PUT", "/v1/templates/{name}", "/v1/templates/none", "{", 400),
     ("DELETE", "/v1/templates/{name}", "/v1/templates/none", "", 404),
     ("POST", "/v1/probes/{name}/rollback", "/v1/probes/kept/rollback", "", 409),
+    ("POST", "/v1/probes/{name}/mark", "/v1/probes/kept/mark?message=x", "", 204),
     ("GET", "/v1/probes/{name}/maps/{map}/entries", "/v1/probes/kept/maps/none/entries", "", 404),
     ("PUT", "/v1/probes/{name}/maps/{map}/entries", "/v1/probes/none/maps/none/entries", "[]", 404),
     ("POST", "/v1/validate", "/v1/validate", "{}", 422),
@@ -69,7 +70,7 @@ const REQUESTS: [(&str, &str, &str, &str, u16); 45] = [
     ("GET", "/metrics.xsd", "/metrics.xsd", "", 200),
 ];
 
-/// Routes that refuse HEAD: it would make the answer of a GET that no client receives.
+/// Routes that refuse HEAD: a HEAD would make the answer of a GET that no client receives.
 const TAKES: [&str; 4] =
     ["/v1/probes/kept/metrics", "/v1/probes/kept/events", "/v1/changes?probe=none", "/metrics"];
 
@@ -104,7 +105,7 @@ fn cases() -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Sends all requests with the rights of a role, the number of its place in [`ROLES`], or without any.
+/// Sends all requests with a role's rights; `role` is the role's place in [`ROLES`], or `None` for no rights.
 fn check(who: &str, role: Option<usize>, send: impl Fn(&str, &str, &[u8]) -> Response) -> Result<()> {
     for Case { method, path, body, needed, status } in cases()? {
         let answer = send(method, path, body.as_bytes());
@@ -273,7 +274,7 @@ fn certificates() -> Result<()> {
     let dns = |name: &str| client_with(&ours, &clients, vec![SanType::DnsName(name.try_into()?)]);
     ask(&scene, dns("local")?, "/v1/probes").expect(403);
     ask(&scene, dns("admin.example")?, "/v1/probes").expect(200);
-    // A new role counts from the next request on.
+    // A new role applies from the next request on.
     files.write("roles", "stranger.example collector\n")?;
     scene.daemon.signal(libc::SIGHUP);
     wait_for("the new role", PATIENCE, || {

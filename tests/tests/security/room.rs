@@ -40,7 +40,7 @@ fn configurations_do_not_fill_the_disk() -> Result<()> {
     let mut windows = counter_config("mon0", "XDP_PASS");
     windows["window"] = json!({ "interval": "20ms", "retain": 100 });
     daemon.put("/v1/probes/windows", &windows).expect(201);
-    // New probes until there is no room, and then replacements, whose revisions are stored as well.
+    // First new probes until there is no room, and then replacements, whose revisions are stored as well.
     let mut stored = 0;
     let refused = loop {
         let answer = daemon.put(&format!("/v1/probes/p{stored}"), &large(900_000, stored));
@@ -175,7 +175,7 @@ fn descriptors_are_counted() -> Result<()> {
     let problem = refused.expect(422).json();
     ensure!(problem["errors"].to_string().contains("LimitNOFILE="), "{problem}");
     ensure!((2..8).contains(&deployed), "{deployed} probes");
-    // Some are left: for clients, for windows, and for small probes of others.
+    // Some descriptors are left: for clients, for windows, and for small probes of others.
     let before = seq(&daemon, "windows");
     let clients: Vec<_> = (0..20)
         .map(|_| std::os::unix::net::UnixStream::connect(daemon.directories().socket()))

@@ -23,7 +23,7 @@ const FILES: [(&str, &str); 2] = [
 ];
 /// The seed of generated requests. Each role adds a number to it.
 const SEED: usize = 1;
-/// The server that stores the samples of the daemon, in its namespace.
+/// The server in the daemon's namespace that stores its samples.
 const HISTORY: &str = "127.0.0.1:8428";
 const DESCRIPTION: &str = include_str!("../../../api/openapi.yaml");
 
@@ -109,7 +109,7 @@ fn phases(role: &str) -> &'static str {
     if role == "admin" { "examples,coverage,fuzzing,stateful" } else { "examples,fuzzing,stateful" }
 }
 
-/// Answers a question of the daemon as a server does that stores its samples.
+/// Answers a question of the daemon like a server with its samples.
 fn answer(asked: &TcpStream) -> std::io::Result<()> {
     const FOUND: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"key":"0"},"values":[[0,"1"]]}]}}"#;
     let mut question = BufReader::new(asked);
@@ -147,7 +147,7 @@ fn deploy(scene: &Scene) {
     let mut template = counter_config("mon0", "XDP_PASS");
     template["labels"] = json!({ "packets": "{{sum(ingress.packets)}}" });
     scene.daemon.put("/v1/templates/kept", &template).expect(201);
-    // A rule of the same name, which has something to go back to.
+    // A rule of the same name with an earlier revision.
     for (text, status) in [("some", 201), ("many", 200)] {
         let rule =
             json!({ "watch": "kept", "when": "sum(ingress.packets) > 1e18", "do": [{ "mark": text }] });

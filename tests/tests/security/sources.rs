@@ -40,7 +40,7 @@ fn validate(daemon: &Daemon, source: &str) -> (u16, Value) {
     (answer.status, answer.json())
 }
 
-/// The answer about a file that is there is the answer about a missing one, for any reader.
+/// An existing file gives the same answer as a missing one, for any reader.
 #[test]
 fn which_files_there_are_can_not_be_asked() -> Result<()> {
     let topology = Topology::new()?;
@@ -57,7 +57,7 @@ fn which_files_there_are_can_not_be_asked() -> Result<()> {
     for way in WAYS {
         let ask = |path: &str| {
             let (status, answer) = validate(&daemon, &way.replace("FILE", path));
-            // Columns and carets depend on the length of the path only, which is the same.
+            // Columns and carets depend only on the length of the path, which stays the same.
             (status, answer.to_string().replace(path, "FILE"))
         };
         let expected = ask(&log(&missing));
@@ -79,7 +79,7 @@ fn which_files_there_are_can_not_be_asked() -> Result<()> {
     bystanders.finish()
 }
 
-/// Debug information may quote the file that a line claims to be from.
+/// Debug information may quote the file that a line names as its own.
 #[test]
 fn objects_have_nothing_of_this_host() -> Result<()> {
     let topology = Topology::new()?;

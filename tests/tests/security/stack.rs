@@ -1,4 +1,4 @@
-//! A program that reads bytes of its stack before it writes them finds zeros there, and no data of the kernel.
+//! A program that reads bytes of its stack before it writes them finds zeros, not data of the kernel.
 
 use anyhow::Result;
 use serde_json::{Value, json};

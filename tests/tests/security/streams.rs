@@ -1,4 +1,4 @@
-//! Answers that stay open, and work that continues when its client has left. Each has a place until the work ends.
+//! Answers that stay open, and work that continues after its client has left. Each has a place until the work ends.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

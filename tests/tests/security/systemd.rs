@@ -1,4 +1,4 @@
-//! The shipped unit under a real systemd, which has a view of some settings that no list of them shows.
+//! The shipped unit under a real systemd, which judges some settings beyond any list of them.
 
 use std::fs;
 use std::path::Path;

@@ -1,13 +1,13 @@
 #!/bin/sh
-# systemd.sh DIRECTORY BINARY UNIT: runs the unit under a systemd of its own, in namespaces of its own, and what an
-# operator would do. To be called as the first process of new namespaces of processes, mounts, cgroups and the network.
+# systemd.sh DIRECTORY BINARY UNIT: runs the unit under its own systemd, in its own namespaces, and does the work of an
+# operator. Call it as the first process of new process, mount, cgroup and network namespaces.
 set -eu
 directory=$1 binary=$2 unit=$3
 mount --make-rprivate /
 # The machine's hierarchies of cgroups have other owners.
 umount -l /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-# The unit's directory of pins is new, as on a machine that has just booted, and goes with these namespaces.
+# The unit's directory of pins is new, as after a boot, and disappears with these namespaces.
 mount -t bpf -o mode=0700 bpf /sys/fs/bpf
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib
@@ -19,7 +19,7 @@ cat >/run/systemd/system/twinprobe.service.d/try.conf <<EOF
 [Unit]
 DefaultDependencies=no
 [Service]
-# The binary is not installed here; all else is the unit's.
+# Only the path of the binary differs from the unit.
 ExecStart=
 ExecStart=/run/bin/twinprobe serve
 StandardError=append:$directory/daemon

@@ -90,7 +90,7 @@ fn believing(authorities: &[&Authority]) -> Result<Arc<ClientConfig>> {
     Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
-/// Does the handshake and sends one request. Returns its status, and the daemon's certificate.
+/// Does the handshake and sends one request. Returns the status of the answer, and the daemon's certificate.
 fn get(stream: TcpStream, config: &Arc<ClientConfig>, path: &str) -> Result<(u16, Vec<u8>)> {
     let connection = ClientConnection::new(Arc::clone(config), ServerName::try_from(NAME)?)?;
     let mut stream = StreamOwned::new(connection, stream);
@@ -233,7 +233,7 @@ fn certificates_are_exchanged_while_clients_read() -> Result<()> {
     Ok(())
 }
 
-/// Lets the daemon read a file with a mistake, and waits until it has said so.
+/// Lets the daemon read a file with a mistake, and waits for its error.
 fn refused(scene: &Scene, files: &Files, name: &str, content: &str) -> Result<()> {
     files.write(name, content)?;
     let said = || scene.daemon.log().matches("the daemon keeps the old ones").count();

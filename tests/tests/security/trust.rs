@@ -68,7 +68,7 @@ fn a_daemon_does_not_start_with_files_that_others_could_change() -> Result<()> {
     Ok(())
 }
 
-/// The content that was read before holds.
+/// The earlier content stays in force.
 #[test]
 fn a_file_that_others_could_change_is_not_read_again() -> Result<()> {
     let (old, new) = (Token::new("a", "admin")?, Token::new("b", "admin")?);
@@ -100,7 +100,7 @@ fn enforcing() -> Value {
     config
 }
 
-/// The file of a probe, its source, and where they lead.
+/// The file of a probe, its source, and the targets of both.
 #[test]
 fn probes_come_from_files_that_others_can_not_change_and_are_recorded() -> Result<()> {
     let topology = Topology::new()?;

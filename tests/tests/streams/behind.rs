@@ -141,7 +141,8 @@ fn an_earlier_daemon_gives_each_window_alone() -> Result<()> {
     Ok(())
 }
 
-/// Each of these answers breaks off in another window. The next one continues after the last whole window.
+/// Each of these answers breaks off in a different window. The next one continues after the last whole
+/// window.
 #[test]
 fn an_answer_that_breaks_off_loses_and_doubles_nothing() -> Result<()> {
     let behind = Behind::new(Between::Cutter { answers: 6, bytes: 14_000 })?;

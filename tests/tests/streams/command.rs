@@ -1,11 +1,11 @@
 //! `twinprobe stream`: its output, its refusals and its previews.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use twinprobe_tests::binary;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
+use twinprobe_tests::{binary, helper};
 
 use crate::scene::{COLLECTOR, Node, configuration, stream, tool};
 use crate::tables::layouts::{MEMBERS, close, counting};
@@ -45,7 +45,7 @@ fn mistakes_are_usage_errors_and_secrets_are_not_repeated() -> Result<()> {
     Ok(())
 }
 
-/// A preview contacts no receiver and acknowledges nothing; a probe that names other collectors is left to them.
+/// A preview contacts no receiver and acknowledges nothing; probes for other collectors are left to these.
 #[test]
 fn a_dry_run_takes_nothing() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -111,6 +111,26 @@ fn all_receivers_get_the_windows_of_a_probe_that_names_no_collector() -> Result<
     Ok(())
 }
 
+/// On a terminal, lines of the log and the progress do not share lines.
+#[test]
+fn progress_and_log_lines_have_their_own_lines() -> Result<()> {
+    let (directory, node) = (tempfile::tempdir()?, Node::new("node-0")?);
+    node.deploy(&json!({ "collectors": [COLLECTOR] }));
+    node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
+    let to = json!([{ "file": { "directory": directory.path().join("windows") } }]);
+    let config = configuration(directory.path(), &[&node], &to, &json!({}))?;
+    let program = format!("{} -f {} --once", helper("twinprobe-stream")?.display(), config.display());
+    let mut command = Command::new("script");
+    let output = command.args(["-qec", &program, "/dev/null"]).stdin(Stdio::null()).output()?;
+    let screen = String::from_utf8(output.stdout)?;
+    let progress = screen.split(['\r', '\n']).filter(|line| line.contains("sent 0 windows"));
+    let progress: Vec<&str> = progress.collect();
+    ensure!(output.status.success() && !progress.is_empty(), "{screen}");
+    ensure!(progress.iter().all(|line| !line.contains("INFO")), "{screen:?}");
+    ensure!(screen.trim_end().ends_with("bytes)") && screen.contains("sending windows"), "{screen:?}");
+    Ok(())
+}
+
 /// The schemas that `--schema` prints take the documents, and refuse others. There is one for each layout.
 #[test]
 fn schemas_are_those_of_the_documents() -> Result<()> {
@@ -133,7 +153,7 @@ jsonschema.Draft202012Validator(schema).validate(document)";
         node.daemon().put("/v1/probes/q", &counting(member)).expect(status);
         generator.send(10)?;
         documents.push(close(&node, "q"));
-        // The next window has the same layout. The one after a replacement has also the packets before it.
+        // The next window has the same layout. The window after a replacement also has the previous packets.
         close(&node, "q");
         generator.send(10)?;
     }

@@ -35,7 +35,8 @@ fn files_have_each_packet_once_whatever_is_killed() -> Result<()> {
                 Ok(())
             })?;
         }
-        // Another moment each time: between a file and its acknowledgement, with a file half written.
+        // Each kill comes at another moment: between a file and its acknowledgement, or with a half-written
+        // file.
         thread::sleep(Duration::from_millis(31 * kill % 170));
         running.kill()?;
         if kill % 2 == 1 {

@@ -1,4 +1,4 @@
-//! The stream tells, with its numbers, what was lost before it was sent.
+//! The stream tells the lost windows with their numbers before it sends the next one.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -56,8 +56,8 @@ fn lost_windows_are_a_gap_in_log_metrics_and_files() -> Result<()> {
     Ok(())
 }
 
-/// Windows in the middle of an answer are damaged on disk. All others arrive, and each gap is told once, of a probe that names
-/// the stream and of one that names no collector.
+/// Windows in the middle of an answer are damaged on disk. All others arrive, and the stream tells each gap
+/// once, both for a probe that names the stream and for one without collectors.
 #[test]
 fn damaged_windows_are_gaps_that_are_told_once() -> Result<()> {
     for collectors in [json!([COLLECTOR]), json!([])] {
@@ -72,7 +72,7 @@ fn damaged_windows_are_gaps_that_are_told_once() -> Result<()> {
         let config = configuration(directory.path(), &[&node], &to, &json!({ "listen": "127.0.0.1:0" }))?;
         let stream = Stream::start(&config)?;
         wait_until_sent(&node)?;
-        // A gap that was told is not told again with the next windows.
+        // A gap is reported once, not again with the next windows.
         (0..3).for_each(|_| drop(close(&node, "p")));
         wait_until_sent(&node)?;
         expect(

@@ -42,7 +42,8 @@ pub fn messages(server: &NatsServer) -> Result<Vec<Value>> {
     Ok(serde_json::from_value(python(READ, &[&server.url()])?)?)
 }
 
-/// Stream, daemon and server are killed at any moment. JetStream has each window once, in order, beyond its time for ids as well.
+/// Stream, daemon and server are killed at any moment. JetStream has each window once and in order, even
+/// after its time for ids.
 #[test]
 fn jetstream_has_each_window_once_whatever_is_killed() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -104,7 +105,8 @@ fn a_secret_waits_for_tls() -> Result<()> {
     Ok(())
 }
 
-/// A server that is away costs at most the memory of the stream. Once it is back, all arrives; a gap is a message.
+/// A missing server costs at most the memory of the stream. After the server's return, all windows arrive; a
+/// gap is a message.
 #[test]
 fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -13,7 +13,7 @@ use crate::tables::layouts::close;
 
 /// The field `memory` of the stream in bytes.
 const MEMORY: u64 = 2 << 20;
-/// The memory of the process beside it: buffers of connections, and what the allocator keeps.
+/// The memory of the process outside of it: buffers of connections, and the allocator's reserve.
 const BESIDE: u64 = 8 << 10;
 /// The windows before and during the outage, of about 60 KiB each.
 const WINDOWS: [u64; 2] = [30, 170];

@@ -24,7 +24,7 @@ else:
             s3.download_file('windows', found['Key'], path)
 ";
 
-/// A server. It is killed on drop.
+/// A server; a drop kills the process.
 struct Server {
     child: Child,
     url: String,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use twinprobe_tests::measure::Resident;
 use twinprobe_tests::sample::counter_config;
 pub use twinprobe_tests::servers::{free_port, python, tool};
 use twinprobe_tests::traffic::{Generator, GeneratorOptions, Load, Running};
@@ -37,12 +38,12 @@ impl Node {
         Self::with(name, &[])
     }
 
-    /// Makes one whose daemon has further arguments.
+    /// Makes a node whose daemon has further arguments.
     pub fn with(name: &str, more: &[&str]) -> Result<Self> {
         Self::in_place(Topology::new()?, Directories::new()?, name, more)
     }
 
-    /// Makes one in this topology, whose daemon has these directories.
+    /// Makes a node in this topology, whose daemon has these directories.
     pub fn in_place(topology: Topology, directories: Directories, name: &str, more: &[&str]) -> Result<Self> {
         let options = DaemonOptions::default().argument("--node-name").argument(name);
         let options = more.iter().fold(options, |options, argument| options.argument(argument));
@@ -52,11 +53,20 @@ impl Node {
 
     /// Deploys the probe with this `window` of its configuration.
     pub fn deploy(&self, window: &Value) {
+        self.put(window, 201);
+    }
+
+    /// Replaces the probe by the one of [`Self::deploy`].
+    pub fn deploy_again(&self, window: &Value) {
+        self.put(window, 200);
+    }
+
+    fn put(&self, window: &Value, status: u16) {
         let mut config = counter_config("mon0", "XDP_PASS");
         let metric = json!({ "name": "packets", "map": "packets", "snapshot": true, "init": true });
         config["ingress"]["metrics"] = json!([metric]);
         config["window"] = window.clone();
-        self.daemon().put("/v1/probes/p", &config).expect(201);
+        self.daemon().put("/v1/probes/p", &config).expect(status);
     }
 
     pub fn daemon(&self) -> &Daemon {
@@ -119,7 +129,8 @@ pub fn kill_in_turn(
             acknowledged = after;
             Ok(())
         })?;
-        // Another moment each time: with something half written, between a batch and its acknowledgement.
+        // Each kill comes at another moment: with a half-written file, or between a batch and its
+        // acknowledgement.
         thread::sleep(Duration::from_millis(41 * kill % 230));
         match (kill % 3, &mut server) {
             (1, Some(server)) => server()?,
@@ -133,7 +144,7 @@ pub fn kill_in_turn(
     running.kill()
 }
 
-/// A stream that runs. It is killed on drop.
+/// A stream that runs. A drop kills the process.
 pub struct Stream {
     child: Child,
     directory: TempDir,
@@ -164,6 +175,27 @@ pub fn configuration(directory: &Path, nodes: &[&Node], to: &Value, more: &Value
 }
 
 impl Stream {
+    /// Closes a window by `close`, which returns the bytes of its document, and waits until the node keeps none. Fails
+    /// if the stream takes `times` as many bytes of memory for it.
+    pub fn sends_in_little_memory(
+        &self,
+        node: &Node,
+        times: u64,
+        close: impl FnOnce() -> Result<u64>,
+    ) -> Result<()> {
+        self.listening()?;
+        let before = Resident::of(self.pid())?.peak_kib;
+        let document = close()?;
+        wait_for("the window", PATIENCE, || {
+            ensure!(node.unacknowledged() == 0, "{}", self.log());
+            Ok(())
+        })?;
+        let more = Resident::of(self.pid())?.peak_kib - before;
+        println!("{more} KiB for a document of {} KiB", document >> 10);
+        ensure!(more < (times * document) >> 10, "{more} KiB for a document of {} KiB", document >> 10);
+        Ok(())
+    }
+
     /// Starts a stream with a configuration.
     pub fn start(config: &Path) -> Result<Self> {
         let directory = tempfile::tempdir()?;

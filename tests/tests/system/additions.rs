@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 
 use crate::architecture::{alternatives, files, root};
 
-/// The heading of a list, words that only the example's files have, and the most places
-/// that the list may name for the usual case.
+/// The heading of a list, words that only the example's files contain, and the most places in the list for
+/// the usual case.
 const EXAMPLES: [(&str, &[&str], usize); 8] = [
     ("A map type", &["LruPercpuHash", "lru_percpu_hash"], 4),
     ("An aggregation", &["Aggregation::Avg", "Self::Avg", "\"avg\"", "sum, avg"], 4),
@@ -64,7 +64,7 @@ fn an_addition_touches_what_the_page_for_contributors_names() -> Result<()> {
     Ok(())
 }
 
-/// The part of a path before a name that is to be chosen.
+/// The part of a path before a placeholder for a name.
 fn stem(name: &str) -> String {
     name.split("NAME").next().unwrap_or(name).trim_start_matches("../").to_owned()
 }

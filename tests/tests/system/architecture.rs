@@ -142,8 +142,8 @@ fn only_the_kernel_and_the_confinement_of_the_compiler_have_unsafe_code() -> Res
     Ok(())
 }
 
-/// A comparison with one hook decides silently for each hook to come; a match asks. Hooks have no equality, so the compiler
-/// refuses `==`; this finds the forms that it takes.
+/// A comparison with one hook silently decides for each future hook, but a match makes the compiler ask.
+/// Hooks have no equality, so the compiler refuses `==`; this finds the forms that it takes.
 #[test]
 fn no_code_compares_hooks() -> Result<()> {
     let hooks = fs::read_to_string(root().join("crates/ebpf-common/src/hook.rs"))?;
@@ -178,7 +178,7 @@ const LONG: [&str; 23] = [
     "agent/src/engine/events/pump.rs read",
     "agent/src/engine/reading/close.rs store",
     "agent/src/engine/reading/metric.rs readers",
-    "agent/src/limits/ledger.rs take",
+    "agent/src/limits/ledger.rs take_now",
     "agent/src/serve.rs serve",
     "agent/src/store/takeover.rs take_over",
     "agent/src/telemetry/page.rs what_was_counted_is_shown",
@@ -217,7 +217,7 @@ fn functions_are_short() -> Result<()> {
         for (first, line) in lines.iter().enumerate() {
             let Some(name) = begun(line) else { continue };
             let end = format!("{}}}", " ".repeat(line.len() - line.trim_start().len()));
-            // A declaration without a body, or with one of a line, has its end in the same line.
+            // The end of a declaration without a body, or with a body of one line, is in the same line.
             let is_one_line = line.ends_with(';') || line.ends_with('}');
             let length = lines[first..].iter().position(|line| *line == end).map_or(1, |last| last + 1);
             functions += 1;

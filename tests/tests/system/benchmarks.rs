@@ -39,7 +39,8 @@ fn numbers(text: &str) -> BTreeSet<String> {
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// Checks a row of the short page: its page has its figures, and is of its commit. Returns the page's name.
+/// Checks a row of the short page: the experiment's page has its figures, and both name the same commit.
+/// Returns the page's name.
 fn check(row: &str, claims: &str) -> Result<String> {
     let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
     let [_, _, ours, peers, _, source] = cells[..] else { bail!("not six cells: {row}") };

@@ -99,7 +99,8 @@ fn edges(modules: &Modules) -> Result<BTreeMap<Vec<String>, BTreeSet<Vec<String>
     Ok(edges)
 }
 
-/// Returns the modules of circles: what remains when modules are taken away that name no others, or that no others name.
+/// Returns the modules in circles: repeatedly removes modules that use no others, or that no others use, and
+/// keeps the rest.
 fn circles(
     mut edges: BTreeMap<Vec<String>, BTreeSet<Vec<String>>>,
 ) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {

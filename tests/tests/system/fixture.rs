@@ -162,7 +162,8 @@ fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()>
     Ok(())
 }
 
-/// Lets `mon0` receive on a thread of the processor `cpu`. That thread preempts no other: it runs when others wait.
+/// Lets `mon0` receive on a thread of the processor `cpu`. That thread has the lowest priority: it runs when
+/// others wait.
 fn receive_on_a_thread(topology: &Topology, cpu: usize) -> Result<()> {
     let threads = || -> Result<BTreeSet<String>> {
         let processes = fs::read_dir("/proc")?.filter_map(Result::ok);

@@ -66,7 +66,7 @@ fn assert_same(sent: &Sent, frame: &Frame, spread: &Spread) {
 
 #[test]
 fn its_frames_are_those_of_traffic() -> Result<()> {
-    // One packet of each session, and the first ones again.
+    // One packet of each session, and then again the first ones.
     for accepted in ["1000", "5"] {
         let sent = frames("0 --count 25000", &[("STUB_ACCEPT", accepted)])?;
         assert_eq!(sent.len(), 1);
@@ -142,7 +142,7 @@ fn a_rate_is_kept_without_a_limiter() -> Result<()> {
         let said = said(&output);
         let time = said.split_once("2000 frames, ").and_then(|(_, rest)| rest.split(' ').next());
         let time: f64 = time.context("the stub says how long it took")?.parse()?;
-        // The last burst, a millisecond's, is sent before its time is over.
+        // The last burst covers a millisecond and is sent before the end of that time.
         assert!((least - 0.005..least + 0.02).contains(&time), "{arguments}: {time} s");
     }
     Ok(())

@@ -212,7 +212,8 @@ fn what_is_acknowledged_is_gone() -> Result<()> {
             let (status, detail) = scene.ask("GET", &format!("/{seq}"))?;
             assert!(status == 404 && detail.contains("acknowledged"), "{status}: {detail}");
         }
-        // An acknowledgement of the same or an earlier window changes nothing; one of a later window is refused.
+        // An acknowledgement of the same or an earlier window changes nothing; an acknowledgement of a later
+        // window is refused.
         for (seq, status) in [(2, 204), (1, 204), (6, 404), (1_000_000, 404)] {
             assert_eq!(scene.ask("DELETE", &format!("/{seq}"))?.0, status, "{seq}");
         }

@@ -71,8 +71,8 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
         if told.iter().any(|count| *count >= of_probe) {
             continue;
         }
-        // A row may not say which window it was, or no page may lead to it. Only the examination of every page finds
-        // such a row.
+        // A row may lack its window's number, or no page may lead to it. Only the examination of every page
+        // finds such a row.
         let (verdict, found) = store::examined(&daemon.directories())?;
         ensure!(verdict != "ok", "{probe}: {of_probe} windows are missing: {status}; doctor: {found}");
     }
@@ -81,7 +81,7 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
 
 /// Checks that a daemon has refused a store as it has to.
 fn check_refusal(daemon: Daemon, file: &Path, content: &[u8]) -> Result<()> {
-    // The log may come after the end of its writer.
+    // The last lines of the log may arrive after the end of the daemon.
     daemon.wait_for_log("twinprobe: ", PATIENCE);
     let log = daemon.log();
     let (exit, _) = daemon.terminate()?;

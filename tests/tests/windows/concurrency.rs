@@ -89,7 +89,7 @@ fn act(address: &Address, random: &mut Random, seen: &Seen) -> Result<()> {
         Ok(one.map_or(1, |window| window["seq"].as_u64().unwrap_or(1)))
     };
     let query = ["", "?collector=one", "?collector=two"][random.below(3) as usize];
-    // No more than 16 changes of one probe wait: others are answered with 429.
+    // At most 16 changes of one probe wait: further changes get 429.
     let (kind, method, path, body, right): (_, _, _, _, &[u16]) = match random.below(64) {
         0..2 => ("put", "PUT", path, probe(random).to_string(), &[200, 201, 429]),
         2 => ("delete", "DELETE", path, String::new(), &[204, 404, 429]),
@@ -181,7 +181,7 @@ fn everything_at_once_is_answered_and_whole() -> Result<()> {
     Ok(())
 }
 
-/// Returns a probe whose windows take long because an ARRAY has all its entries without packets.
+/// Returns a probe with slow windows: an ARRAY has all of its entries even without packets.
 fn slow() -> Value {
     let source =
         twinprobe_tests::sample::xdp_counter("XDP_PASS").replace("max_entries, 1)", "max_entries, 300000)");
@@ -204,7 +204,8 @@ fn times(daemon: &Daemon, count: u64) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Closes windows of a small probe while hundreds of readers wait for a slow one. Returns the milliseconds that they take.
+/// Closes windows of a small probe while hundreds of readers wait for a slow one. Returns the milliseconds of
+/// the closings.
 fn close_beside_readers(count: u64) -> Result<Sample> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;

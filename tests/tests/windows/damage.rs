@@ -24,7 +24,7 @@ enum Bodies {
 impl Bodies {
     const ALL: [Self; 2] = [Self::InTheStore, Self::InFiles];
 
-    /// The number of keys whose rows make a body of that size.
+    /// The number of keys that make a body of that size.
     const fn keys(self) -> &'static str {
         if matches!(self, Self::InTheStore) { "1" } else { "8192" }
     }
@@ -104,7 +104,7 @@ fn every_byte_of_a_window_counts() -> Result<()> {
     for bodies in Bodies::ALL {
         let scene = Scene::new(bodies, &[], 1)?;
         let length = scene.windows.list("").windows[0].bytes;
-        // A usual run checks some positions, a full run all, or many of a body that is a file.
+        // A usual run checks some positions, a full run checks all positions, or many in the case of a file.
         let checked = if bodies == Bodies::InFiles { scaled(20, 1000) } else { scaled(150, length) };
         let positions: Vec<u64> = (0..length).step_by((length / checked).max(1) as usize).collect();
         let last = 2 * positions.len() as u64 + 1;
@@ -131,7 +131,7 @@ fn every_byte_of_a_window_counts() -> Result<()> {
         assert_eq!((list.seqs(), list.lost), ((1..=last).step_by(2).collect(), damaged));
         scene.check_intact(&intact);
         ensure!(scene.daemon.log().contains("damaged"), "the log says nothing");
-        // The last ones are left to be looked at.
+        // The last damaged windows stay for examination.
         let aside: Vec<u64> = (2..last).step_by(2).collect();
         assert_eq!(scene.store()?.damaged("p")?, aside[aside.len().saturating_sub(KEPT)..]);
         // The next window reports the lost windows, once, and its number continues.
@@ -166,7 +166,7 @@ fn bodies_that_are_no_windows_are_set_aside() -> Result<()> {
                 (5, &whole[..whole.len() - 1]),
                 (6, &[&whole[..], &[0]].concat()),
                 (7, &[&whole[..], &whole].concat()),
-                // The content is valid, but that of another window.
+                // The content is valid, but belongs to another window.
                 (8, &whole[..]),
                 (9, &vec![0xff; whole.len()]),
             ] {
@@ -216,7 +216,7 @@ fn every_column_of_a_window_counts() -> Result<()> {
         "bytes = bytes + 1",
         "lost = lost + 1",
         "digest = zeroblob(8)",
-        // The window is one of the lost ones, and it is no longer known which.
+        // The window is among the lost ones, although its number is unknown.
         "seq = 4711",
     ];
     let last = 2 + CHANGES.len() as u64;

@@ -32,8 +32,8 @@ impl Trouble {
         if self == Self::Full { disk.free() } else { disk.read_write() }
     }
 
-    /// The ends of daemons before which the trouble begins; 0 stands for none. No disk becomes read-only below a daemon that has
-    /// its store open.
+    /// The ends of daemons before which the trouble begins; 0 means none. No disk becomes read-only below a
+    /// daemon that has its store open.
     const fn begins(self) -> &'static [i32] {
         if matches!(self, Self::Full) { &[0] } else { &[libc::SIGTERM, libc::SIGKILL] }
     }
@@ -189,7 +189,7 @@ fn a_window_without_room_is_not_begun() -> Result<()> {
         generator.send(10)?;
         Trouble::Full.check(scene.windows.try_close()?);
     }
-    // The room that is left is for others, such as acknowledgements.
+    // The remaining room is for others, such as acknowledgements.
     scene.daemon.delete("/v1/probes/p/windows/1").expect(204);
     scene.disk().free()?;
     assert_eq!(packets(&scene.windows.close()), 30);

@@ -114,7 +114,7 @@ fn both_directions_agree_but_for_what_is_under_way() -> Result<()> {
     }
     println!("{sent} requests in {last} windows; {apart} ended in the middle of some");
     assert_eq!((requests, replies), (sent, sent));
-    // Less traffic would show nothing. All requests but the last ones were under way at once.
+    // Less traffic would show nothing. All requests but the last ones overlapped.
     ensure!(apart >= 10, "only {apart} windows ended while requests were under way");
     bystanders.finish()
 }

@@ -34,7 +34,7 @@ fn flow_packets(document: &Value) -> u64 {
     entries.iter().map(|entry| entry["value"]["IN_PKTS"].as_u64().expect("IN_PKTS")).sum()
 }
 
-/// Returns a probe that drops the packets that others have counted.
+/// Returns a probe that drops the packets that other probes have counted.
 fn sink() -> Value {
     let mut sink = config(&json!({}), &[]);
     sink["ingress"]["metrics"] = json!([{ "name": "live", "map": "live" }]);

@@ -99,7 +99,7 @@ fn close_while_late(rounds: u64) -> Result<Vec<u64>> {
     let said = log.lines().filter(late).count() as u64;
     assert!(said >= 1 && said <= 1 + begun.elapsed().as_secs() / SAID_EVERY, "said {said} times");
 
-    // The sweep is used again once it has ended.
+    // The sweep is used again after its end.
     wait_for("the sweep", PATIENCE, || {
         Windows::of(&daemon, PROBES[0]).close();
         let capabilities = daemon.json("/v1/capabilities");

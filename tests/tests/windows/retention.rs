@@ -44,7 +44,7 @@ fn the_oldest_goes_when_there_are_too_many() -> Result<()> {
         assert_eq!(windows.seqs(), (seq.saturating_sub(2).max(1)..=seq).collect::<Vec<_>>());
         let lost = windows.list("").lost;
         assert_eq!(lost, seq.saturating_sub(3));
-        // A window that was removed for another one is reported by that one or by the next.
+        // A removed window is reported by the window that took its place, or by the next window.
         assert!(told == lost || told + 1 == lost, "window {seq}: {told} of {lost}");
         assert_eq!(status(&daemon, "p")["lost"], lost);
         // The report is the same in other formats and at each reading.
@@ -134,7 +134,7 @@ fn all_probes_share_a_budget() -> Result<()> {
         let used: u64 = all.iter().map(bytes).sum();
         assert!(used <= budget, "{used} bytes of {budget}");
     }
-    // The first window of c was older than those that a has now; the only window of b stays.
+    // The first window of c was older than the present windows of a; the only window of b stays.
     assert_eq!(all.each_ref().map(Windows::seqs), [vec![9, 10, 11], vec![1], vec![2]]);
     assert_eq!(all.each_ref().map(|windows| windows.list("").lost), [8, 0, 1]);
     assert_eq!(probes.map(|probe| status(&daemon, probe)["lost"].clone()), [8, 0, 1].map(|lost| json!(lost)));

@@ -55,13 +55,14 @@ fn check_list(windows: &Windows, interval: f64) -> Result<f64> {
     let ends = ends(windows)?;
     let intervals = (ends[ends.len() - 1] - ends[0]) / interval;
     let missing = intervals - (ends.len() - 1) as f64;
-    // The first of them may be late by up to an interval.
+    // The first window may be late by up to an interval.
     ensure!(missing > -1.5, "{} windows in the time of {intervals:.1}", ends.len());
     Ok(missing)
 }
 
-/// The lateness of a window does not add up: the next one is shorter than the interval. If each end were counted from the end
-/// before, none would be shorter. However busy the machine is, some windows are less late than those before them.
+/// The lateness of a window does not add up: the next one is shorter than the interval. With ends
+/// counted from the previous end, no window would be shorter. However busy the machine is, some windows are less
+/// late than those before them.
 #[test]
 fn windows_do_not_drift() -> Result<()> {
     const INTERVAL: f64 = 100.0;
@@ -120,7 +121,7 @@ fn windows_are_aligned_to_the_clock() -> Result<()> {
         }
         let before = windows.seqs().len();
         wait_for_windows(&windows, before as u64 + count)?;
-        // The first window of a daemon is closed when it can be.
+        // A daemon closes its first window as soon as it can.
         let ends = &ends(&windows)?[before + 1..];
         let late = lateness(ends, 0.0);
         println!("late by {} ms", late.summary(2));
@@ -249,7 +250,7 @@ fn mistakes_are_named() -> Result<()> {
     bystanders.finish()
 }
 
-/// The end of a probe may overtake a window that is being closed.
+/// The end of a probe may overtake the closing of a window.
 #[test]
 fn a_deleted_probe_leaves_no_error() -> Result<()> {
     let topology = Topology::new()?;

@@ -13,7 +13,7 @@ use crate::scene::{PROBE, Scene};
 
 const NDJSON: &str = "application/x-ndjson";
 
-/// An array whose windows have many entries without any packet.
+/// An array with many entries without any packet in its windows.
 const LARGE: &str = r#"
 #include <twinprobe.h>
 TP_ARRAY(large, __u64, 20000);
@@ -120,7 +120,8 @@ fn what_can_not_be_is_refused_by_name() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// Clients that read nothing cost little memory and delay no window. What is removed before its turn is `null`.
+/// Clients that read nothing cost little memory and delay no window. A window that is removed before its turn
+/// is `null`.
 #[test]
 fn those_who_read_slowly_cost_little_and_see_what_has_gone() -> Result<()> {
     const WINDOWS: u64 = 60;
@@ -164,7 +165,7 @@ fn those_who_read_slowly_cost_little_and_see_what_has_gone() -> Result<()> {
     Ok(())
 }
 
-/// The bytes in the store bound an answer, too, but one window is always in it.
+/// The number of stored bytes limits an answer, too, but an answer has at least one window.
 #[test]
 fn an_answer_has_no_more_than_some_bytes_of_windows() -> Result<()> {
     let topology = Topology::new()?;

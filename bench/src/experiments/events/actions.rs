@@ -147,8 +147,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         panels,
     });
     section.meaning = "A count in an array or a hash costs a packet some ten nanoseconds, for any key. To delete \
-        and to insert for each packet (timing) is expensive. An event in a ring costs the kernel no more than a \
-        count; its reader pays the rest."
+        and to insert for each packet (timing) is expensive. An event in a ring costs the kernel at most as much as a \
+        count; the reader of the ring pays the rest."
         .to_owned();
     section.claims.push(Claim {
         claim: "actions per packet at XDP (map, two keys, event), ns",

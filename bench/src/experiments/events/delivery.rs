@@ -28,7 +28,8 @@ const CHECKED: u64 = 2_000;
 /// The figures of the claims.
 #[derive(Default)]
 struct Claimed {
-    /// The time that the daemon takes for an event at the rate of the claim, compared with the time that libbpf takes to print it as JSON.
+    /// The time of the daemon for an event at the rate of the claim, compared with libbpf's time for a print
+    /// as JSON.
     times: Vec<String>,
     /// The percentage of events that each consumer lost of bursts.
     bursts: Vec<(Consumer, f64)>,
@@ -86,12 +87,12 @@ pub fn run(bench: &Bench) -> Result<Section> {
         format!(" Not on this machine: {}.", missing.join("; "))
     };
     section.meaning = format!(
-        "For rings of 2 MiB or more, the daemon wakes up for batches of events. So it gives out events as JSON for \
-         a fraction of the time of a consumer that prints them. A smaller ring can fill up within a millisecond, so \
+        "For rings of 2 MiB or more, the daemon wakes up for batches of events. So it sends events as JSON in a fraction of \
+         the time of a consumer that prints them. A smaller ring can fill up within a millisecond, so \
          the daemon wakes up for each event, as the others do. There an event takes as long as in a consumer that \
          prints JSON, or somewhat longer. The daemon copies a fast burst out of the ring first. A small ring still \
-         loses events that came before the consumer ran at all. For bursts use a ring that holds a burst. Each \
-         consumer sees by the numbers which events it missed.{absent}"
+         loses events that came before the consumer ran at all. For bursts use a ring that holds a burst. The numbers of the events \
+         show each consumer which events it missed.{absent}"
     );
     section.claims = vec![
         Claim {
@@ -244,7 +245,7 @@ fn curves(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Vec<Pa
             .collect();
         for rate in bench.cases(&RATES, &[CLAIMED]) {
             let tool = Tool { hook: "xdp", shape, ring: RINGS[1], interval: 0 };
-            // At a low rate it takes longer until there are enough events.
+            // At a low rate, enough events take longer.
             let time = if rate < CLAIMED { bench.times(500, 100) } else { bench.part_of(500, 100) };
             let case = Case { tool, load: Load::Steady { rate, duration: Duration::from_millis(time) } };
             let turns = turns(stand, case, &consumers, bench.rounds(5, 1))?;
@@ -283,7 +284,7 @@ fn turns(stand: &Stand, case: Case, consumers: &[Consumer], turns: u64) -> Resul
 }
 
 impl Turns {
-    /// Returns how many times one consumer's processor time another one's is, turn by turn.
+    /// Returns the ratio of two consumers' processor times, turn by turn.
     fn ratio(&self, one: Consumer, other: Consumer) -> Result<Sample> {
         let find = |wanted: Consumer| {
             self.of
@@ -301,7 +302,7 @@ impl Turns {
 }
 
 impl Case {
-    /// Returns the first cells of its rows: hook, tool, ring and packets.
+    /// Returns the first cells of the tool's rows: hook, tool, ring and packets.
     fn cells(self) -> [String; 4] {
         let Tool { hook, shape, ring, .. } = self.tool;
         let packets = match self.load {

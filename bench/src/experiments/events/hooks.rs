@@ -94,8 +94,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         "The call of a hook costs a packet less than the work of a program. The exception is generic XDP if it has \
          to copy the packet first. A copy of 1 KiB eight bytes at a time takes {copies} as long as one by the \
          kernel's helper. Most of the way to user space is the room in the ring, because the processor must fetch \
-         its pages. The delay of an event in user space depends on its reader. A consumer that wakes for each event \
-         is some tens of microseconds late and pays for it. The daemon gathers events for up to 20 ms, and they \
+         its pages. The delay of an event in user space depends on its reader. A consumer that wakes for each event is some \
+         tens of microseconds late and pays for each wake-up. The daemon gathers events for up to 20 ms, and they \
          share the cost."
     );
     section.claims = vec![

@@ -1,4 +1,5 @@
-//! The stages of "Dissecting Storage I/O Tracing Overhead of eBPF" at network hooks: what each adds to a packet.
+//! The stages of "Dissecting Storage I/O Tracing Overhead of eBPF" at network hooks: the cost that each adds
+//! to a packet.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,7 +25,7 @@ use crate::scenes::sources::STAGES as SOURCE;
 const PROBE: &str = "/v1/probes/stages";
 /// The number of runs behind the dispatcher at a time: the ring has room for the events of all rounds together.
 const BEHIND: u32 = 25_000;
-/// The stages in the kernel, each with all before it.
+/// The stages in the kernel, each together with all previous ones.
 const ADDED: [(&str, &[&str]); 5] = [
     ("trigger", &[]),
     ("filter", &["FILTER"]),
@@ -32,7 +33,7 @@ const ADDED: [(&str, &[&str]); 5] = [
     ("build", &["FILTER", "RESERVE", "BUILD"]),
     ("commit", &["FILTER", "RESERVE", "BUILD", "COMMIT"]),
 ];
-/// The same stages, each only with the stages that it needs, and the baseline that is subtracted.
+/// The same stages, each with only the stages that it needs, and the baseline for the subtraction.
 const ALONE: [(&[&str], &[&str]); 5] = [
     (&[], &[]),
     (&["FILTER"], &[]),
@@ -42,7 +43,7 @@ const ALONE: [(&[&str], &[&str]); 5] = [
 ];
 
 pub fn run(bench: &Bench) -> Result<Section> {
-    // The number of events that the ring has room for.
+    // The number of events for which the ring has room.
     let repeat = bench.times(200_000, 20_000) as u32;
     let rounds = bench.rounds(21, 3);
     let mut section = Section::new(
@@ -176,8 +177,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
         panels,
     });
     section.meaning = "The work of a probe in the kernel for an event takes a fraction of the time to wake a reader \
-        and to read the event. So filter and count in the kernel, and report in batches. At high rates an event \
-        costs a tenth of its cost at low ones, where each event wakes the reader."
+        and to read the event. So filter and count in the kernel, and report in batches. At high rates an event costs a \
+        tenth of its cost at low rates, where each event wakes the reader."
         .to_owned();
     section.claims.push(Claim {
         claim: "stages of an event in the kernel, and its retrieval",

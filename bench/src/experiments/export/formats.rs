@@ -13,9 +13,9 @@ use crate::frame::section::{Claim, Section};
 use crate::frame::table::{Table, met};
 use crate::scenes::million::{Content, FORMATS, Million};
 
-/// The number of entries per bare call. Between 1,024 and 1,000,000 it makes a difference of 3 %.
+/// The number of entries per bare call. The difference between 1,024 and 1,000,000 is 3 %.
 pub const ROOM: usize = 65_536;
-/// The goals: the factor by which a GET in each format may be slower than the bare look-ups.
+/// The goals: the largest factor between a GET in each format and the bare look-ups.
 const GOALS: [f64; 3] = [1.10, 1.15, 1.5];
 /// The goal: the daemon grows by at most this much.
 const GROWTH_KIB: u64 = 8 << 10;

@@ -17,7 +17,7 @@ use crate::scenes::bcc::Bcc;
 use crate::scenes::ebpf_exporter::EbpfExporter;
 use crate::scenes::million::{Content, FORMATS, Million, fill};
 
-/// The goal: the least factor by which a scrape of ebpf_exporter takes longer.
+/// The goal: the least factor between a scrape of ebpf_exporter and a scrape of the daemon.
 const SCRAPE: f64 = 5.0;
 /// The start of a sample of the table on ebpf_exporter's page.
 const SAMPLE: &str = "\nebpf_exporter_table{";

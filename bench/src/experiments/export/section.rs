@@ -17,7 +17,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     );
     section.details =
         "`bare` is in one thread, with 65,536 entries per call. Memory is the largest RssAnon of the daemon, less \
-         that before the first GET. The client reads pieces of at most 256 KiB, and each piece has a look at it. \
+         that before the first GET. The client reads pieces of at most 256 KiB, and reads RssAnon at each piece. \
          The slow client pauses for 2 ms after each piece. The others are `bpftool -j map dump` into /dev/null; BCC \
          (`items_lookup_batch`, then `json.dumps`, in one process) and ebpf_exporter (over TCP), with their own \
          tables of the same content. A check finds every entry in all answers. A window is flip, grace period, \

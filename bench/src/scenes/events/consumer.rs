@@ -16,7 +16,7 @@ pub enum Consumer {
 /// The ways in which consumers handle an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The consumer reads an event's number, or formats the event as JSON and throws it away.
+    /// The consumer reads an event's number, or formats the event as JSON and discards the text.
     Count,
     /// The consumers compare each event with the sent one, and measure its delay.
     Check,
@@ -39,7 +39,7 @@ pub struct Outcome {
     pub damaged: u64,
     /// The processor time of the consumer in nanoseconds.
     pub cpu: f64,
-    /// The nanoseconds within which half and 99 % of the events came, if they were checked.
+    /// The delays in nanoseconds of half and of 99 % of the events, if they were checked.
     pub latency: [u64; 2],
 }
 

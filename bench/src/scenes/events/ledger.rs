@@ -1,4 +1,4 @@
-//! The account of a consumer: which events came, in which order, whether whole, and how late.
+//! The account of a consumer: the received events, their order, their completeness, and their delay.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ const LATENCIES: usize = 1 << 22;
 pub struct Event {
     pub serial: u64,
     pub cpu: u64,
-    /// When the program wrote it, by CLOCK_MONOTONIC.
+    /// The time when the program wrote the event, by CLOCK_MONOTONIC.
     pub time: u64,
     pub check: u64,
-    /// Source and destination as the bytes of the packet have them.
+    /// Source and destination in the packet's order of bytes.
     pub addresses: u64,
     /// The sum by XOR of the payload.
     pub payload: u64,
@@ -63,7 +63,7 @@ impl Ledger {
         self.latencies.get(at).copied().unwrap_or(0)
     }
 
-    /// Returns the same report that consumers in other languages print. `cpu` is in nanoseconds.
+    /// Returns the report that consumers in other languages print as well. `cpu` is in nanoseconds.
     pub fn summary(&mut self, cpu: u64) -> Value {
         json!({
             "delivered": self.delivered, "gaps": self.gaps, "disordered": self.disordered, "damaged": self.damaged,

@@ -31,13 +31,13 @@ pub fn run(stand: &Stand, tool: Tool, load: Load, mode: Mode) -> Result<Outcome>
             })
         }
     };
-    // The ring is mapped now, as the rings of other consumers are when these are ready.
+    // The ring is mapped now, like the rings of other consumers when they are ready.
     let before = at_rest(daemon.pid())?;
     let sent = stand.send(load)?;
     let cpu = 1e9 * (at_rest(daemon.pid())? - before);
     let counts = daemon.json(&format!("{PROBE}/metrics"));
     let producers = counts["ingress"]["producers"]["entries"][0]["value"].as_array().context("producers")?;
-    // Each CPU has its own.
+    // Each CPU has its own counts.
     let count = |name: &str| producers.iter().map(|producer| producer[name].as_u64()).sum::<Option<u64>>();
     let (events, lost) = (count("events").context("a count")?, count("lost").context("a count")?);
     let missed = wait_for("the events in the ring", READ, || {

@@ -137,7 +137,8 @@ pub fn bpftrace(stand: &Stand, tool: Tool, load: Load) -> Result<Outcome> {
     let cpu = 1e9 * (at_rest(pid)? - before);
     signal(pid, "INT")?;
     let mut outcome = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    // Events that were not printed were lost: bpftrace says so on its standard error, for each reading of a ring.
+    // Events missing in the output were lost: bpftrace reports them on its standard error, for each reading
+    // of a ring.
     outcome.lost = outcome.events.saturating_sub(outcome.delivered);
     Ok(Outcome { sent, cpu, ..outcome })
 }
@@ -150,7 +151,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it and waits until it is ready.
+    /// Starts the child and waits until it is ready.
     pub fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("start {:?}", command.get_program()))?;

@@ -1,4 +1,4 @@
-//! One consumer, which takes the events of one load.
+//! One consumer, with the events of one load.
 
 use anyhow::{Result, ensure};
 

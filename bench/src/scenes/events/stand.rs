@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 5;
 /// The longest time until a consumer has nothing more to do.
 const REST: Duration = Duration::from_secs(30);
 
-/// The way in which packets come.
+/// The way in which packets are sent.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
     /// A rate as high as possible; the tool reports its packets per second.
@@ -37,7 +37,7 @@ pub enum Load {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sent {
     pub packets: u64,
-    /// The nanoseconds of a packet's way, sender and program, if it was measured.
+    /// The measured nanoseconds of a packet's way, sender and program.
     pub per_packet: Option<f64>,
 }
 
@@ -117,8 +117,8 @@ impl Stand {
     }
 }
 
-/// Sends, and returns the nanoseconds of processor time of a packet. `None` if this thread asked too late for the sending
-/// thread's clock.
+/// Sends, and returns the processor time of a packet in nanoseconds. `None` if this thread asked too late for
+/// the sending thread's clock.
 fn measure(generator: &mut Generator, count: u64) -> Result<Option<f64>> {
     let meter = generator.meter()?;
     let before = meter.sent()?;
@@ -127,7 +127,7 @@ fn measure(generator: &mut Generator, count: u64) -> Result<Option<f64>> {
         while meter.sent()? == before && !thread.is_finished() {
             thread::yield_now();
         }
-        // The thread's clock can be asked for as long as it sends.
+        // The thread's clock is readable as long as it sends.
         let edge = || Some((meter.processor_time().ok()?, meter.sent().ok()?));
         let (begin, mut end) = (edge(), None);
         while !thread.is_finished() {

@@ -20,13 +20,13 @@ pub const INTERFACE: &str = "mon0";
 /// The work of a tool for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Counts it by its sender.
+    /// Counts the packet by its sender.
     Syscount,
-    /// Reports it with an event of 156 bytes.
+    /// Reports the packet with an event of 156 bytes.
     RwTracer,
-    /// Reports it with an event of 1,024 bytes.
+    /// Reports the packet with an event of 1,024 bytes.
     Kilobyte,
-    /// Reports it with an event of 4,252 bytes.
+    /// Reports the packet with an event of 4,252 bytes.
     RwTracerAll,
 }
 
@@ -76,7 +76,7 @@ impl Tool {
         defines
     }
 
-    /// Returns the configuration of a probe that does the same.
+    /// Returns the configuration of an equivalent probe.
     pub fn config(self) -> Value {
         let defines: serde_json::Map<_, _> =
             self.defines().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();

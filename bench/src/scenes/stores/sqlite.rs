@@ -1,4 +1,4 @@
-//! The daemon's store: SQLite, with rows in the order in which windows come.
+//! The daemon's store: SQLite, with rows in the order of the windows.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -17,7 +17,7 @@ pub struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// The number of the window that belongs to this one.
+    /// The number of the window that this one replaces.
     pub fn superseded(&self) -> Option<u64> {
         self.seq.checked_sub(RETAINED).filter(|seq| *seq > 0)
     }

@@ -7,7 +7,7 @@ import { interfaces, interfacesTold } from "../../live/traffic.ts";
 export interface Draft {
   name: string;
   config: Config;
-  /** The tag of the probe that is edited; `null` for a new one. */
+  /** The ETag of the edited probe; `null` for a new one. */
   tag: string | null;
 }
 

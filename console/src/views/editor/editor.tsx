@@ -47,8 +47,7 @@ function once(problem: Problem): Problem {
   const errors = problem.errors
     .map((finding) => (finding.field && /^(in|e)gress\.(source$|files\.)/.test(finding.field) ? { ...finding, field: finding.field.replace(/^(in|e)gress\./, "") } : finding))
     .filter((finding) => {
-      // The verifier's messages name different registers in each direction. If the place and the advice are the same, the mistake
-      // is the same.
+      // The verifier's messages name other registers in each direction. Equal places and hints mean one mistake.
       const id = JSON.stringify(finding.hint && finding.line ? { ...finding, column: 0, message: "" } : finding);
       return !seen.has(id) && seen.add(id);
     });

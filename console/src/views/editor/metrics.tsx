@@ -3,7 +3,7 @@ import type { Direction, Finding, MetricConfig } from "../../api/types.ts";
 import { isEvents, metricFor, type SourceMap } from "../../data/source.ts";
 import { Check } from "../../parts/basics.tsx";
 
-/** The rules for the values of CPUs; the build takes them from the description of the API. */
+/** The rules for the values of CPUs. The build takes them from the API description. */
 declare const AGGREGATIONS: string[];
 
 /** The kind of a metric, as a choice that sets `snapshot` and `init`. */

@@ -1,4 +1,4 @@
-// The overview of a fleet: each object with its rollout step, the numbers of nodes, the highest cost and the failures. The view is read-only.
+// The read-only overview of a fleet: each object with rollout step, numbers of nodes, highest cost and failures.
 import { useEffect, useState } from "preact/hooks";
 import type { FleetObject, FleetOverview } from "../../api/fleet.ts";
 import { ago, duration, exact, plural } from "../../data/format.ts";
@@ -42,7 +42,7 @@ function State({ object }: { object: FleetObject }) {
   return <Badge kind="plain">{condition(object, "Progressing")?.reason ?? "new"}</Badge>;
 }
 
-/** The remarks that people need beside the numbers. */
+/** The remarks beside the numbers. */
 function Words({ object }: { object: FleetObject }) {
   const said = ["Accepted", "Progressing", "Compiled"].map((type) => condition(object, type));
   const words = [

@@ -21,12 +21,12 @@ import { quantity } from "../probe/lines.tsx";
 import { Filter } from "./filter.tsx";
 
 const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
-/** The range without a choice. */
+/** The default range. */
 const USUAL = "5m";
 /** The most charts on the page. */
 const MOST = 24;
 
-/** The query of the nodes that a request is for. */
+/** The parameters of a request about nodes. */
 const forNodes = (probe: string, nodes: NodeStatus[]): [string, string][] => [["probe", probe], ...nodes.map(({ name }) => ["node", name] as [string, string])];
 
 /** The range of time in the address, as parameters of the request and in seconds. */
@@ -172,7 +172,7 @@ function Choices({ documents, probe, nodes }: { documents: Document[]; probe: st
   const [names, setNames] = toggle("names", false);
   const [hosts, setHosts] = toggle("addresses", false);
   const columns = useMemo(() => (place ? columnsIn(documents, place) : []), [documents, place && placeId(place)]);
-  // A node adds the items of an array up, so there are no charts of them.
+  // A node adds up the items of an array, so they have no charts.
   const numbers = columns.filter((column) => column.isNumber && !column.isKey && !column.id.includes("["));
   const keys = columns.filter((column) => column.isKey);
   const rows = useMemo(() => documents.flatMap((document) => (place && metricAt(document, place) ? rowsOf(metricAt(document, place)!) : [])), [documents, place && placeId(place)]);
@@ -199,7 +199,7 @@ function Choices({ documents, probe, nodes }: { documents: Document[]; probe: st
   );
 }
 
-/** The documents of nodes, the one with the most metrics last: the choices are those of the last one. */
+/** The documents of nodes. The last one has the most metrics, and offers the choices. */
 const ordered = (nodes: NodeDocument[]) => nodes.flatMap(({ document }) => document ?? []).sort((a, b) => placesOf(a).length - placesOf(b).length);
 
 export function Comparison({ probe, all }: { probe: string; all: NodeStatus[] }) {

@@ -2,7 +2,7 @@
 import { exact, plural } from "../../data/format.ts";
 import { parameter } from "../../parts/route.ts";
 
-/** The filter of both pages: it stays on the way from one to the other. */
+/** The filter that both pages share. */
 export function Filter({ shown, all }: { shown: number; all: number }) {
   const [filter, setFilter] = parameter("filter");
   return (

@@ -1,4 +1,4 @@
-// The daemons of `serve --nodes` in a table: which of them answer, what runs on them, and what is wrong.
+// The daemons of `serve --nodes` in a table: which of them answer, their probes and their problems.
 import { useRef } from "preact/hooks";
 import type { NodeProbe, NodeStatus } from "../../api/nodes.ts";
 import { bits, count, duration, exact, plural } from "../../data/format.ts";
@@ -10,12 +10,12 @@ import { linkWith, parameter } from "../../parts/route.ts";
 import { Comparison } from "./comparison.tsx";
 import { Filter } from "./filter.tsx";
 
-/** The page that has a probe of several nodes side by side. */
+/** The page that compares a probe on several nodes. */
 const comparison = (probe: string, filter: string) => linkWith(["nodes", probe], [["filter", filter || null]]);
 
 const isAll = (probe: NodeProbe) => probe.state === "running" && probe.pending === 0;
 
-/** What is wrong with a probe, in words; empty if nothing is. */
+/** The problem of a probe in words; empty if there is none. */
 const trouble = (probe: NodeProbe) =>
   probe.reason ? `${probe.name}: ${probe.reason}` : probe.state === "failed" ? `${probe.name} does not run` : probe.lost > 0 ? `${probe.name}: ${plural(probe.lost, "window")} lost` : "";
 

@@ -9,7 +9,7 @@ import { carriers, newest } from "../../live/traffic.ts";
 import { Badge, Section } from "../../parts/basics.tsx";
 import { link } from "../../parts/route.ts";
 
-/** With `isHere`, on the page of the probe, its name is left out. */
+/** With `isHere` (on the probe's page) its name is left out. */
 export function AlertList({ alerts, isHere = false }: { alerts: Alert[]; isHere?: boolean }) {
   return (
     <ul class="alerts">

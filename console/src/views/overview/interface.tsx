@@ -28,7 +28,7 @@ const QUANTITIES: Quantity[] = [
 
 const sum = (values: number[]) => values.reduce((all, one) => all + one, 0);
 
-/** The mean, the number that one moment of twenty exceeds, and the largest number of each direction. */
+/** The mean, the 95th percentile and the largest number of each direction. */
 function Figures({ past, children }: { past: Moment[]; children: ComponentChildren }) {
   return (
     <Section title="In this time">
@@ -54,7 +54,7 @@ export function InterfaceView({ name, netns }: { name: string; netns?: string })
   const inside = (one?.past ?? []).filter(({ time }) => !range || (time * 1000 >= range.from && time * 1000 <= range.to));
   const times = inside.map(({ time }) => time);
   const first = inside[0];
-  // A line has room for a minute, so that the first few numbers do not fill it.
+  // A chart spans a minute or more, so that the first few do not fill it.
   const last = times[times.length - 1] ?? 0;
   const shown = !range ? { from: Math.min(times[0] ?? 0, last - 60), to: last } : { from: range.from / 1000, to: range.to < Infinity ? range.to / 1000 : last };
   const charts = QUANTITIES.map((quantity) => ({ quantity, lines: WAYS.map(([way, word]) => ({ label: word, total: 0, values: inside.map((moment) => quantity.of(moment[way])) })) }));
@@ -81,8 +81,8 @@ export function InterfaceView({ name, netns }: { name: string; netns?: string })
           </Figures>
         </>
       )}
-      {may("collector") && here.length > 0 && <Tops probes={here} />}
-      {here.length > 0 && <Section title="Probes"><ProbeTable all={here} /></Section>}
+      {may("collector") && here.length > 0 && <Tops probes={here} at={name} />}
+      {here.length > 0 && <Section title="Probes"><ProbeTable all={here.map((probe) => ({ ...probe, interfaces: probe.interfaces.filter((at) => at.interface === name) }))} /></Section>}
     </>
   );
 }

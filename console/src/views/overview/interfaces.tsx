@@ -1,6 +1,7 @@
 // The traffic of each interface now and in the last minutes, also without a probe.
 import { useState } from "preact/hooks";
 import type { Probe } from "../../api/types.ts";
+import { isLossy } from "../../data/alerts.ts";
 import { bits, count, duration, exact, plural } from "../../data/format.ts";
 import { carriers, type Interface, newest, placeOf } from "../../live/traffic.ts";
 import { Empty, Section } from "../../parts/basics.tsx";
@@ -8,7 +9,7 @@ import { linkWith } from "../../parts/route.ts";
 import { Spark } from "../../parts/spark.tsx";
 
 const SHOWN = 6;
-/** The least number of points that a line has room for, a minute of them, so that the first few do not fill it. */
+/** The least number of points across a line: a minute, so that the first few do not fill it. */
 const MOMENTS = 30;
 /** The most points of a line: five minutes. */
 const LONGEST = 150;
@@ -48,7 +49,7 @@ function Card({ one, probes }: { one: Interface; probes: number }) {
                 <th scope="row"><span aria-hidden="true" class={`swatch line-${index + 1}`} />{word}</th>
                 <td class="number">{rate ? `${bits(rate.bytes * 8)}/s` : "–"}</td>
                 <td class="number">{rate ? count(rate.packets) : "–"}</td>
-                <td class="number"><span class={rate && rate.dropped > 0 ? "bad-text" : "muted"}>{rate ? count(rate.dropped) : "–"}</span></td>
+                <td class="number"><span class={rate && isLossy(rate) ? "bad-text" : "muted"}>{rate ? count(rate.dropped) : "–"}</span></td>
               </tr>
             );
           })}

@@ -1,10 +1,10 @@
 // All probes in a table, and figures over all of them.
 import type { ComponentChildren } from "preact";
 import type { Probe } from "../../api/types.ts";
-import { bytes, count, duration, exact, plural } from "../../data/format.ts";
+import { bytes, count, duration, exact, percent, plural } from "../../data/format.ts";
 import { placeOf, rateOf } from "../../live/traffic.ts";
 import { link, linkWith } from "../../parts/route.ts";
-import { nanoseconds, percent, share, StateBadge, sum } from "./state.tsx";
+import { nanoseconds, share, StateBadge, sum } from "./state.tsx";
 
 function Interfaces({ probe }: { probe: Probe }) {
   const names = [...new Set(probe.interfaces.map((at) => at.interface))];

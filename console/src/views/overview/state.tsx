@@ -5,7 +5,7 @@ import { Badge } from "../../parts/basics.tsx";
 
 export const sum = (numbers: number[]) => numbers.reduce((all, one) => all + one, 0);
 
-/** The nanoseconds that a packet takes in the slower direction: as measured under traffic, or else as the trial found them. */
+/** The nanoseconds per packet in the slower direction: measured under traffic, or else in the trial. */
 export function nanoseconds(probe: Probe): number | null {
   const live = probe.cost?.live?.map((one) => one.ns_per_packet) ?? [];
   if (live.length > 0) return Math.max(...live);
@@ -23,8 +23,6 @@ export function share(probe: Probe): number | null {
   const known = parts.filter((part) => part !== null);
   return known.length > 0 ? sum(known) : null;
 }
-
-export const percent = (part: number) => (part === 0 ? "0 %" : part < 0.0001 ? "< 0.01 %" : `${(part * 100).toFixed(part < 0.01 ? 2 : 1)} %`);
 
 export function StateBadge({ probe }: { probe: Probe }) {
   const pending = probe.interfaces.filter((at) => at.state === "pending");

@@ -1,4 +1,4 @@
-// The attachments of a probe, with their programs and the costs of these.
+// The attachments of a probe, with their programs and costs.
 import type { Probe } from "../../api/types.ts";
 import { DIRECTIONS } from "../../api/types.ts";
 import { bits, bytes, count, duration, exact, moment } from "../../data/format.ts";

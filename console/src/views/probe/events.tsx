@@ -1,4 +1,4 @@
-// Events as programs write them.
+// Events that programs write.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { asProblem, type Problem, probePath } from "../../api/client.ts";
 import { objects } from "../../api/stream.ts";

@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import type { Document, Probe } from "../../api/types.ts";
 import { pointsIn, slotsIn } from "../../data/aggregated.ts";
 import { count, inUnit, plural, unitOf } from "../../data/format.ts";
-import { bucketsOf, difference, histogramOf, PERCENTILES, percentile, rangeOf, type Scale, slotLabel, slotRange } from "../../data/histogram.ts";
+import { bucketsOf, difference, firstHistogram, histogramOf, PERCENTILES, percentile, rangeOf, type Scale, slotLabel, slotRange } from "../../data/histogram.ts";
 import { type Range, rangeId, rangeOf as timeRange } from "../../data/range.ts";
 import { isSlots, mainColumn, metricAt, type Place, placeId, unitName } from "../../data/rows.ts";
 import { useChart } from "../../live/chart.ts";
@@ -27,16 +27,13 @@ function sum(windows: Map<number, number>[]): Map<number, number> {
   return all;
 }
 
-/** True if a slot has counted anything. */
-const hasCounts = (document: Document, place: Place) => bucketsOf(document, place, null).size > 0;
-
 /** The slots of each window of a range. For sums, the previous window is subtracted. */
 function spreads(documents: Document[], place: Place, field: string | null, isSum: boolean, range: Range | null) {
   const all = documents.map((document) => ({
     slots: bucketsOf(document, place, field),
     time: (document.window ? Date.parse(document.window.end) : Date.now()) / 1000,
   }));
-  // Where windows are missing, or still on their way, a difference would be that of several.
+  // If a window is missing or not yet fetched, a difference would span several.
   const steps = documents.slice(1).map((document, index) => (document.window?.seq ?? 0) - (documents[index]!.window?.seq ?? 0));
   const isNext = (index: number) => steps[index]! <= steps[steps.length - 1]!;
   const own = isSum && all.length > 1 ? all.slice(1).flatMap((one, index) => (isNext(index) ? [{ ...one, slots: difference(one.slots, all[index]!.slots) }] : [])) : all;
@@ -46,21 +43,23 @@ function spreads(documents: Document[], place: Place, field: string | null, isSu
 
 interface HistogramsProps {
   probe: Probe;
-  /** The windows of the range; of the past only the newest one, whose metrics there are to choose from. */
+  /** The windows of the range. For `past`, only the newest one, which offers the metrics. */
   documents: Document[];
   /** True if the counts come from the server that stores the samples of the daemon. */
   past: boolean;
+  /** True while windows are still fetched. */
+  loading: boolean;
 }
 
-export function Histograms({ probe, documents: all, past }: HistogramsProps) {
-  const { newest, places, place, setPlace } = usePlace(all, (document, place) => isSlots(metricAt(document, place)!), hasCounts);
+export function Histograms({ probe, documents: all, past, loading }: HistogramsProps) {
+  const { newest, places, place, setPlace } = usePlace(all, (documents) => firstHistogram(probe, documents));
   const [fieldId, setField] = parameter("field");
   const [chosenScale, setScale] = parameter("scale") as [Scale | "", (scale: Scale) => void];
   const metric = place && metricAt(newest, place);
-  const slots = metric ? isSlots(metric) : false;
   const numbers = place ? columnsIn(all, place).filter((column) => column.isNumber && !column.isKey) : [];
+  const own = useMemo(() => (place ? histogramOf(probe, place, metric) : null), [probe.config, place && placeId(place), metric]);
+  const slots = own !== null || (metric ? isSlots(metric) : false);
   const field = slots ? null : (numbers.find((column) => column.id === fieldId) ?? mainColumn(numbers, []) ?? null);
-  const own = useMemo(() => (place ? histogramOf(probe, place, metric) : null), [probe.config, place && placeId(place), metric?.map]);
   const scale: Scale = slots ? (chosenScale || own || "linear") : "log2";
   const id = rangeId(route.value.query);
   const { series, problem } = useChart(probe, past && place && slots ? { place, field: "", top: SLOTS, range: timeRange(route.value.query), past } : null);
@@ -92,7 +91,7 @@ export function Histograms({ probe, documents: all, past }: HistogramsProps) {
       {metric?.help && <p class="muted help">{metric.help}</p>}
       {!slots && field && <p class="muted">How many entries have a value of “{field.title}” in each range.</p>}
       {problem && <ProblemBox problem={problem} />}
-      {past && !slots ? <Empty>There is no history of how the entries of a table spread. Choose a histogram, or a time of which windows are retained.</Empty> : past && !series && !problem ? <p class="empty" role="status">Loading…</p> : !range ? <Empty>{past ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty> : (
+      {past && !slots ? <Empty>There is no history of how the entries of a table spread. Choose a histogram, or a time of which windows are retained.</Empty> : (past ? !series && !problem : !range && loading) ? <p class="empty" role="status">Loading…</p> : !range ? <Empty>{past ? "Nothing was counted in this range of time." : "Nothing was counted in these windows."}</Empty> : (
         <>
           <h2>{title}{series?.source && <strong class="source"> from {series.source}</strong>}</h2>
           <dl class="figures" aria-label="Percentiles">
@@ -116,7 +115,7 @@ export function Histograms({ probe, documents: all, past }: HistogramsProps) {
           </table>
           <h2>Over {plural(windows.length, column)}</h2>
           <Chart label={`Percentiles of ${place.direction} ${place.name}`} times={times} lines={lines} format={inWords} hasOthers={false} binary={scale !== "linear" && unitOf(name).unit === "bytes"} onZoom={zoom} range={chosen} />
-          <p class="muted">Percentiles are estimated: within a range, values are taken to spread evenly.</p>
+          <p class="muted">A percentile is the end of its range: 95 % of the values do not exceed p95.</p>
           <Heatmap label={`Heat map of ${place.direction} ${place.name} over ${plural(windows.length, column)}`} each={column} times={times} windows={windows} first={range.first} last={range.last} slotLabel={(slot) => slotLabel(slot, scale, name)} slotRange={(slot) => slotRange(slot, scale, name)} />
         </>
       )}

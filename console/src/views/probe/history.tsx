@@ -18,12 +18,12 @@ function costs(entry: HistoryEntry): string {
   return before === null ? shown(after) : `${shown(before)} → ${shown(after)}`;
 }
 
-/** The sender of a change, and the user that has logged in: all who use `sudo` are `uid:0`. */
+/** The sender of a change and the login user, because all users of `sudo` are `uid:0`. */
 const author = ({ who, from }: HistoryEntry) => [who, from?.login && `(${from.login})`].filter(Boolean).join(" ");
 
 function origin(from: HistoryEntry["from"]): string {
   if (!from) return "";
-  return from.address ?? from.file ?? (from.pid ? `process ${from.pid}` : "");
+  return from.address ?? from.file ?? [from.user, from.pid && (from.program ? `${from.program}[${from.pid}]` : `process ${from.pid}`)].filter(Boolean).join(" ");
 }
 
 /** The changes of a probe, oldest first; none for roles that may not see them. */
@@ -33,7 +33,7 @@ export function useHistory(probe: Probe): HistoryEntry[] {
   return loading.state === "there" ? loading.value.history : [];
 }
 
-/** The newest changes of a chart's time, in words. */
+/** The newest changes in a chart's time, in words. */
 export function Changes({ changes }: { changes: HistoryEntry[] }) {
   if (changes.length === 0) return null;
   return (
@@ -62,7 +62,7 @@ export function HistoryTable({ entries, isWide = false }: { entries: HistoryEntr
   );
 }
 
-/** The words of a change that a filter looks at. */
+/** The text of a change that a filter searches. */
 export const wordsOf = (entry: HistoryEntry) => [moment(entry.time), entry.probe, entry.change, author(entry), origin(entry.from), entry.message].join(" ").toLowerCase();
 
 export function History({ probe }: { probe: Probe }) {

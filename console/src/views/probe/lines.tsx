@@ -3,7 +3,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { Document, Joining, Probe, Value } from "../../api/types.ts";
 import { labelOf, linesIn, pointsIn } from "../../data/aggregated.ts";
 import { bits, clock, exact, inUnit, moment, ordinal, plural, unitOf } from "../../data/format.ts";
-import { histogramOf, type Scale, slotRange } from "../../data/histogram.ts";
+import { histogramOf, slotWords } from "../../data/histogram.ts";
 import { hasNames } from "../../data/names.ts";
 import { rangeId, rangeOf } from "../../data/range.ts";
 import { mainColumn, placeId, rowsOf, ruleOf, unitName } from "../../data/rows.ts";
@@ -22,17 +22,14 @@ import { Changes, useHistory } from "./history.tsx";
 
 const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
 
-/** The range of a slot, if the line shows a slot. */
-const rangeLabel = (label: string, scale: Scale, name: string) => (/^\d+$/.test(label) ? slotRange(Number(label), scale, name) : label);
-
 /** The unit of the axis. */
 export function quantity(unitName: string, title: string, perSecond: boolean, inBits: boolean): string {
   const { unit } = unitOf(unitName);
-  const word = unit === "bytes" ? (inBits ? "bits" : "bytes") : unit === "ns" ? "time" : title === "value" ? "count" : title.replaceAll("_", " ");
+  const word = unit === "bytes" ? (inBits ? "bits" : "bytes") : unit === "ns" ? "time" : title === "value" ? "count" : title.replace(/_total$/, "").replaceAll("_", " ");
   return perSecond ? `${word} per second` : word;
 }
 
-/** A key as the daemon's chart takes it. */
+/** A key for the daemon's chart. */
 const keyText = (key: Value) => (typeof key === "string" ? key : writeJson(key));
 
 /** The key of a label, if a document has it; or else the label. */
@@ -44,7 +41,7 @@ function keyOf(documents: Document[], choice: Choice, only: string): string {
 /** Draws one line alone, or all again. The daemon needs the whole key. */
 const showAlone = (only: string | null, key: Value | undefined = undefined) => choose({ only, key: key === undefined ? null : keyText(key) });
 
-/** The mean of a line, the number that it exceeds in one point of twenty, and its largest number. */
+/** The mean, the 95th percentile and the largest number of a line. */
 function Spread({ line, drawn, factor, points, format }: { line: Line; drawn: Line; factor: number; points: number; format: (value: number) => string }) {
   const values = drawn.values.filter((value) => value !== null);
   const largest = Math.max(...values);
@@ -59,7 +56,7 @@ interface LinesProps {
   documents: Document[];
   /** The step between the windows of the range that are here. */
   stride: number;
-  /** True if the daemon makes the chart. Then the page has one window, which only lists the fields and keys to choose from. */
+  /** True if the daemon makes the chart. Then the page has one window, which only offers the fields and keys. */
   aggregated: boolean;
   /** True if the chart comes from the server that stores the samples of the daemon. */
   past: boolean;
@@ -106,7 +103,7 @@ export function Lines({ probe, documents, stride, aggregated, past, loading, onU
   const points = useMemo(() => (fits ? (series ? pointsIn(series) : []) : choice ? seriesOf(documents, choice, range) : []), [documents, JSON.stringify(choice), rangeId(route.value.query), fits, series]);
   const own = useMemo(() => (place ? histogramOf(probe, place, documents[documents.length - 1]![place.direction][place.name]) : null), [documents, place && placeId(place)]);
   const plain = useMemo(() => (choice ? (fits && series ? linesIn(series, choice) : linesOf(points, choice)) : []), [points, top, choice?.perSecond, choice?.names, only]);
-  const lines = useMemo(() => (own ? plain.map((line) => ({ ...line, label: rangeLabel(line.label, own, place!.name) })) : plain), [plain, own]);
+  const lines = useMemo(() => (own ? plain.map((line) => ({ ...line, label: line.isOthers ? line.label : slotWords(line.label, own, place!.name) })) : plain), [plain, own]);
   // The name of a histogram tells the unit of its slots. Its counts have no unit.
   const unit = own ? "" : place && field ? unitName(field, place.name) : (place?.name ?? "");
   const isBytes = unitOf(unit).unit === "bytes";
@@ -160,8 +157,8 @@ export function Lines({ probe, documents, stride, aggregated, past, loading, onU
       </div>
       {metric?.help && <p class="muted help">{metric.help}</p>}
       {problem && <ProblemBox problem={problem} />}
-      {fits && !series && !problem ? <p class="empty" role="status">Loading…</p> : !field || points.length === 0 ? (
-        <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : isItem ? "There is no history of an item of an array. Choose another field." : range ? "Nothing was counted in this range of time." : "Nothing was counted in the windows that are here."}</Empty>
+      {(fits && !series && !problem) || (loading && points.length === 0) ? <p class="empty" role="status">Loading…</p> : !field || points.length === 0 ? (
+        <Empty>{documents.length < 2 && cumulative ? "One more window is needed: this metric counts from the beginning, and a window is the difference." : isItem ? "There is no history of an item of an array. Choose another field." : range ? "Nothing was counted in this range of time." : "Nothing was counted in these windows."}</Empty>
       ) : (
         <>
           <p class="muted unit">{quantity(unit, own ? "count" : field.title, choice!.perSecond, inBits)}{!isCount && `, ${RULES[rule]} of each window`}{source && <strong class="source"> from {source}</strong>}</p>

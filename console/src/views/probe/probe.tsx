@@ -30,8 +30,8 @@ function Delete({ probe, onClose }: { probe: Probe; onClose: () => void }) {
     send(withReason(probePath(probe.name), reason), { method: "DELETE" }).then(() => go(), (error) => setProblem(asProblem(error)));
   return (
     <Dialog title={`Delete ${probe.name}?`} onClose={onClose}>
-      <p>Its programs leave the kernel. {plural(probe.windows.retained, "retained window")} and all its revisions are deleted with it. This can't be undone. The history of changes stays.</p>
-      <Reason value={reason} onChange={setReason} />
+      <p>Its programs leave the kernel. {plural(probe.windows.retained, "retained window")} and all its revisions are deleted with it. This can't be undone. The list of changes stays.</p>
+      <Reason value={reason} onChange={setReason} keeper="the list of changes" />
       {problem && <ProblemBox problem={problem} />}
       <div class="actions"><button type="button" class="danger" onClick={remove}>Delete</button><button type="button" onClick={onClose}>Cancel</button></div>
     </Dialog>
@@ -58,7 +58,7 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
   // The daemon makes the chart of large windows, unless the chart needs data that only whole windows have.
   const [unfit, setUnfit] = useState(false);
   const isChart = tab === "chart" || !tab;
-  // What is older than the oldest window comes from the server that the operator has named.
+  // Data older than the oldest window comes from the server that the operator has named.
   const history = isChart || tab === "histogram" ? (hello.value?.history ?? "") : "";
   const [oldest, setOldest] = useState<{ of: string; first: number } | null>(null);
   const range = rangeOf(query);
@@ -131,7 +131,7 @@ export function ProbeView({ name, tab }: { name: string; tab: string }) {
           ? <Nothing probe={probe} loader={loader} isChosen={range !== null} />
           : active === "chart" ? <Lines probe={probe} documents={documents} stride={loader.drawn.value.stride} aggregated={few} past={past} loading={loader.loading.value} onUnfit={() => setUnfit(true)} />
           : active === "table" ? <Tables probe={probe} documents={documents} readAt={windows.length === 0 ? read?.time : undefined} />
-          : <Histograms probe={probe} documents={documents} past={past} />)}
+          : <Histograms probe={probe} documents={documents} past={past} loading={loader.loading.value} />)}
         {active === "events" && <Events probe={probe} />}
         {active === "attachment" && <Attachments probe={probe} />}
         {active === "revisions" && <Revisions probe={probe} />}

@@ -12,7 +12,7 @@ import { placeOptions, usePlace } from "./choice.ts";
 export function Tables({ probe, documents, readAt }: { probe: Probe; documents: Document[]; readAt?: Date }) {
   const [seq, setSeq] = parameter("window", "newest");
   const document = documents.find((one) => String(one.window?.seq) === seq) ?? documents[documents.length - 1]!;
-  const { places, place, setPlace } = usePlace([document]);
+  const { places, place, setPlace } = usePlace(documents.slice(0, documents.indexOf(document) + 1));
   if (!place) return <Empty>This probe shows no metric.</Empty>;
   const { window } = document;
   const { help } = metricAt(document, place)!;

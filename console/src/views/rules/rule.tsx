@@ -9,7 +9,7 @@ import { may } from "../../live/changes.ts";
 import { Empty, Panel, ProblemBox, Section, Tabs, Wide } from "../../parts/basics.tsx";
 import { RevisionList } from "../../parts/revisions.tsx";
 import { goKeeping } from "../../parts/route.ts";
-import { Actions, lastFiring, NEEDED, Outcome, ProbeLinks, RuleState } from "./parts.tsx";
+import { Actions, lastFiring, maskedRule, NEEDED, Outcome, ProbeLinks, RuleState } from "./parts.tsx";
 
 const TABS = [["firings", "Firings"], ["document", "Document"], ["revisions", "Revisions"]] as const;
 
@@ -22,7 +22,7 @@ function Firings({ rule }: { rule: RuleStatus }) {
         {[...rule.firings].reverse().map((firing) => (
           <tr key={`${firing.window} ${firing.time}`}>
             <th scope="row" class="number">{exact(firing.window)}</th><td class="time">{moment(firing.time)}</td><td class="message"><Actions actions={firing.do} /></td>
-            <td class="message"><Outcome firing={firing} /></td><td class="time">{firing.ended ? moment(firing.ended) : <span class="muted">not yet</span>}</td>
+            <td class="message"><Outcome firing={firing} waiting={rule.notifications ?? []} /></td><td class="time">{firing.ended ? moment(firing.ended) : <span class="muted">not yet</span>}</td>
           </tr>
         ))}
       </tbody>
@@ -41,7 +41,7 @@ function RuleDocument({ rule: { rule } }: { rule: RuleStatus }) {
         <dt>Cooldown</dt><dd>{rule.cooldown ?? "1m"}</dd>
         <dt>Actions in an hour</dt><dd>at most {rule.max_actions_per_hour ?? 20}</dd>
       </dl></Section>
-      <Section title="As it was sent"><pre tabIndex={0} role="region" aria-label="Document">{writeJson(rule, 2)}</pre></Section>
+      <Section title="As it was sent"><pre tabIndex={0} role="region" aria-label="Document">{writeJson(maskedRule(rule), 2)}</pre></Section>
     </>
   );
 }
@@ -79,6 +79,8 @@ function One({ name, tab }: { name: string; tab: string }) {
       </div>
       {rule.state === "stopped" && <div class="problem" role="alert"><p><strong>The rule has stopped itself: {rule.reason}</strong></p></div>}
       {rule.last_error && rule.last_error !== rule.reason && <div class="warnings" role="note">Last error: <span class="message">{rule.last_error}</span></div>}
+      {rule.no_value && <div class="warnings" role="note">Window {exact(rule.window)}: <span class="message">{rule.no_value}</span></div>}
+      {rule.gone && <div class="warnings" role="note">Probes of this firing that are not there any more, because their lease is over or somebody has deleted them: {rule.gone.join(", ")}</div>}
       <Status rule={rule} />
       <Tabs label={`Views of ${name}`} tabs={TABS} active={active} onSelect={(id) => goKeeping("rule", name, id)} />
       <Panel tab={active}>
@@ -88,7 +90,7 @@ function One({ name, tab }: { name: string; tab: string }) {
           <RevisionList<RuleRevision>
             path={rulePath(name)} revision={rule.revision} present="in force" single="The rule has had one document only."
             meaning="What the rule has begun ends, and the earlier document judges the windows from now on. It may then do what you may. A second rollback undoes this one."
-            compare={(before, after) => ruleDifferences(before.rule, after.rule)} onBack={again}
+            compare={(before, after) => ruleDifferences(maskedRule(before.rule), maskedRule(after.rule))} onBack={again}
           />
         )}
       </Panel>

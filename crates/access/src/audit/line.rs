@@ -25,7 +25,7 @@ pub struct Line {
     /// True for the line that is written before a change is made.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub begun: bool,
-    /// The number of requests that the line stands for.
+    /// The number of requests behind the line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated: Option<u64>,
     /// True if the line also stands for requests of other clients.
@@ -52,7 +52,7 @@ impl Line {
         }
     }
 
-    /// Returns the line that stands for this many requests; with `others`, also for requests of other clients.
+    /// Returns the line for this many requests; with `others`, also for requests of other clients.
     pub fn counted(self, repeated: u64, others: bool) -> Self {
         Self { repeated: Some(repeated), others, ..self }
     }

@@ -15,7 +15,7 @@ use crate::audit::repeats::{RepeatKind, RepeatedRequests};
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
-    /// True if the daemon must refuse changes that it can't record.
+    /// True if the daemon must refuse changes without a record.
     is_required: bool,
     state: Mutex<AuditState>,
 }
@@ -41,7 +41,8 @@ impl AuditLog {
         Ok(Arc::new(Self { path: path.to_owned(), is_required, state: Mutex::new(state) }))
     }
 
-    /// Opens the file again, which somebody may have renamed. After an error the log continues in the present file.
+    /// Opens the file again, because somebody may have renamed it. After an error the log continues in the
+    /// present file.
     pub fn reopen(&self) -> io::Result<()> {
         self.end_interval();
         let out = AuditFile::open(&self.path)?;
@@ -62,7 +63,7 @@ impl AuditLog {
         self.state.lock().write(line, room, &self.path)
     }
 
-    /// Writes the line of a request that is the first of its kind, and counts the others until the end of the interval.
+    /// Writes the line of the first request of its kind, and counts the others until the end of the interval.
     pub fn share(self: &Arc<Self>, kind: RepeatKind, line: Line) {
         let mut state = self.state.lock();
         let has_begun = match state.repeats.left() {
@@ -75,7 +76,7 @@ impl AuditLog {
         if let Some(line) = state.repeats.count(kind, line) {
             let _ = state.write(&line.render(), LineRoom::Rest, &self.path);
         }
-        // The counts are written when the interval ends, also if no other request comes.
+        // The counts are written when the interval ends, even without another request.
         let left = state.repeats.left().filter(|_| !has_begun);
         if let (Some(left), Ok(runtime)) = (left, tokio::runtime::Handle::try_current()) {
             let log = Arc::downgrade(self);

@@ -1,4 +1,4 @@
-//! The file behind the record: how a line gets there, and the room that is kept for changes.
+//! The file behind the record: how a line gets there, and the reserved room for changes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use rustix::io::ioctl_fionread;
 /// windows leave free.
 const KEPT: u64 = 16 << 20;
 const SHARE: u64 = 40;
-/// The bytes in a pipe, which has room for 64 KiB, up to which such lines are written to it.
+/// The number of bytes in a pipe, which has room for 64 KiB, up to which it gets such lines.
 const PIPE: u64 = 32 << 10;
 
 /// The largest length of a line.
@@ -20,7 +20,7 @@ const PIPE: u64 = 32 << 10;
 pub enum LineRoom {
     /// All room: the line is about a change.
     All,
-    /// The part of the log that is not kept for changes.
+    /// The part of the log that other lines than changes may use.
     Rest,
 }
 
@@ -36,7 +36,7 @@ pub struct AuditFile {
 }
 
 impl AuditFile {
-    /// Opens a file, or a pipe. Writing to a pipe that is not read fails at once and does not wait.
+    /// Opens a file, or a pipe. A write to a pipe without a reader fails at once and does not wait.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new()
@@ -76,7 +76,7 @@ impl AuditFile {
         Err(error)
     }
 
-    /// Tells whether there is room for a line, without the room that is reserved for changes.
+    /// Tells whether a line has room outside the room for changes.
     fn has_rest(&self, bytes: u64) -> io::Result<bool> {
         if self.is_pipe {
             return Ok(ioctl_fionread(&self.file)?.saturating_add(bytes) <= PIPE);
@@ -89,7 +89,7 @@ impl AuditFile {
     }
 }
 
-/// Tells whether a file ends in the middle of a line, as it does after a full disk or a crash.
+/// Tells whether a file ends in the middle of a line, as after a full disk or a crash.
 fn ends_within(file: &File) -> bool {
     let mut last = *b"\n";
     let length = file.metadata().map_or(0, |file| file.len());

@@ -22,19 +22,19 @@ use crate::refusal::Refusal;
 
 /// The length in characters to which a path is cut: clients choose it.
 const PATH_LIMIT: usize = 512;
-/// The same of a request without a credential.
+/// The length for a request without a credential.
 const SHORT_LIMIT: usize = 64;
 
-/// The facts about a request that its handler knows and the guard does not. The handler adds them while it works, so that
-/// a refused request has them as well.
+/// The facts about a request that only its handler knows, not the guard. The handler adds them while it
+/// works, so that a refused request has them as well.
 #[derive(Clone, Debug, Default)]
 pub struct RecordNotes(Arc<Mutex<ConfigNote>>);
 
 #[derive(Clone, Debug, Default)]
 struct ConfigNote {
     probe: Option<String>,
-    /// The SHA-256 of each direction's source, or of its object as it was sent, in base64. That of a source with files also covers
-    /// their names and texts.
+    /// The SHA-256 of each direction's source, or of its object as the client has sent it, in base64. For a
+    /// source with files, it also covers their names and texts.
     sources: BTreeMap<&'static str, String>,
     /// The sender's reason for a change.
     message: Option<String>,
@@ -65,7 +65,7 @@ impl RecordNotes {
     }
 }
 
-/// The record of one request. A record that is dropped before its end shows that the client has hung up. The request
+/// The record of one request. If a record is dropped before its end, the client has hung up. The request
 /// may have taken effect.
 #[derive(Debug)]
 pub struct Record {
@@ -73,7 +73,7 @@ pub struct Record {
     line: Line,
     /// The client without its port.
     client: String,
-    /// True if the request has no credential, or is refused before its handler runs: it shares its line.
+    /// True if the request has no credential, or is refused before its handler runs: then it shares a line.
     is_shared: bool,
     /// True if the request changes something.
     is_change: bool,
@@ -94,7 +94,7 @@ impl Record {
         Self { log, line, client, is_shared: true, is_change: false, notes: RecordNotes::default() }
     }
 
-    /// The record of a change that no request asks for, but a file or a rule, which `from` names.
+    /// The record of a change without a request: a file or a rule, which `from` names, has caused it.
     pub fn of_own(
         log: Option<Arc<AuditLog>>,
         by: &Principal,
@@ -166,8 +166,8 @@ impl Drop for Record {
     }
 }
 
-/// Returns an IPv4 address as it is, and the network of 64 bits of an IPv6 address, because a host may use any address
-/// of its network.
+/// Returns an IPv4 address unchanged, and the network of 64 bits of an IPv6 address, because a host may use
+/// any address of its network.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),

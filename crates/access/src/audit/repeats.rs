@@ -1,5 +1,5 @@
-//! Requests that share lines: the first of each kind has a line at once, the others are counted for a while and have one
-//! together.
+//! Requests that share lines: the first of each kind has a line at once, the others are counted for a while
+//! and share one line.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub struct RepeatKind {
 /// The requests of the present interval.
 #[derive(Debug, Default)]
 pub struct RepeatedRequests {
-    /// The end of the interval; `None` if it has not begun.
+    /// The end of the interval; `None` before its beginning.
     until: Option<Instant>,
     /// The last repeated request of each kind, and the number of repeats. `None` stands for all kinds beyond [`KINDS`].
     kinds: HashMap<Option<RepeatKind>, (Option<Line>, u64)>,
@@ -49,7 +49,7 @@ impl RepeatedRequests {
         }
     }
 
-    /// Tells whether the interval has begun, and the rest of its length.
+    /// Tells whether the interval has begun, and how long it still is.
     pub fn left(&self) -> Option<Duration> {
         self.until.map(|until| until.saturating_duration_since(Instant::now()))
     }

@@ -30,7 +30,7 @@ fn record(log: &Arc<AuditLog>, path: &str, probe: &str) -> Record {
     record
 }
 
-/// A request that is refused since it has no credential.
+/// A request that is refused because it has no credential.
 fn refused(log: &Arc<AuditLog>, client: &str, path: &str) {
     let mut record = begin(log, client, path, "p");
     record.refuse(&Refusal::NoCredential);
@@ -77,7 +77,7 @@ fn a_line_that_was_cut_off_spoils_no_other() {
     }
 }
 
-/// Clients without a credential choose neither how many lines there are nor how long they are.
+/// Clients without a credential determine neither the number of lines nor their length.
 #[test]
 fn refusals_of_one_kind_share_lines() {
     let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();

@@ -1,4 +1,4 @@
-//! RFC 9457 problem documents: every error of the daemon becomes one, here and nowhere else.
+//! RFC 9457 problem documents: every error of the daemon becomes one in this module.
 
 use std::io;
 
@@ -40,7 +40,7 @@ impl ProblemAnswer {
         Self { retry_after: Some(PLACE_AFTER), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
-    /// The problem of a change that is not made because the audit log has no room for it.
+    /// The problem of a change that the daemon refuses because the audit log has no room.
     pub fn unrecorded(error: &io::Error) -> Self {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let status = match error.kind() {
@@ -112,7 +112,9 @@ impl From<Refusal> for ProblemAnswer {
             Refusal::WrongToken => {
                 (StatusCode::UNAUTHORIZED, Some("Bearer realm=\"twinprobe\", error=\"invalid_token\""))
             }
-            Refusal::Role { .. } | Refusal::Origin => (StatusCode::FORBIDDEN, None),
+            Refusal::Role { .. } | Refusal::FolderRole { .. } | Refusal::Origin => {
+                (StatusCode::FORBIDDEN, None)
+            }
             Refusal::NoRole(_) => (StatusCode::BAD_REQUEST, None),
             Refusal::Host => (StatusCode::MISDIRECTED_REQUEST, None),
             Refusal::MediaType(_) | Refusal::NotMultipart => (StatusCode::UNSUPPORTED_MEDIA_TYPE, None),
@@ -151,7 +153,7 @@ impl From<EngineError> for ProblemAnswer {
             }
             EngineError::Capture(finding) => Self::capture(StatusCode::UNPROCESSABLE_ENTITY, finding),
             EngineError::CaptureTooLarge(finding) => Self::capture(StatusCode::PAYLOAD_TOO_LARGE, finding),
-            // The probe was removed, or somebody has acknowledged the window, while it was read.
+            // While the window was read, the probe was removed, or a client acknowledged the window.
             EngineError::Close(CloseError::Window(WindowError::Gone)) => {
                 Self::new(StatusCode::NOT_FOUND, with_causes(&error))
             }

@@ -163,7 +163,7 @@ pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocume
 }
 
 /// Reads a request's body. Refuses it with 413 if it is larger than [`MAX_BODY`], with 408 if it is [`TooSlow`], and
-/// with 429 if there is no room for it. The server deals with the rest of a body that is refused.
+/// with 429 if the body finds no room. The server handles the rest of a refused body.
 pub async fn read_body(mut body: Body) -> Result<(Vec<u8>, BodyShare), ProblemAnswer> {
     let (mut bytes, mut held) = (Vec::new(), BodyShare::default());
     if body.size_hint().lower() > MAX_BODY as u64 {

@@ -196,7 +196,7 @@ pub async fn whole_history(State(api): State<Api>) -> ApiResult<Response> {
     Ok(Json(HistoryList { history: api.engine.history(None).await? }).into_response())
 }
 
-/// Deploys the revision that the body names, the one before the present one if the body is empty.
+/// Deploys the revision in the body, or without one the revision before the present one.
 pub async fn roll_back(
     State(api): State<Api>,
     Path(name): Path<String>,
@@ -209,6 +209,21 @@ pub async fn roll_back(
     let (when, seen) = (conditions(&headers), |config: &ConfigDocument| notes.set(&name, config));
     let (_, status) = api.engine.roll_back(&name, wanted.revision, author, &when, seen).await?;
     Ok(tagged(status).into_response())
+}
+
+/// Marks the audit log: the record of the request has the text.
+pub async fn mark(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    author: ChangeAuthor,
+) -> ApiResult<StatusCode> {
+    api.engine.registry.get(&name)?;
+    let Some(text) = author.message.filter(|text| !text.is_empty()) else {
+        let detail = "a mark has no text; give the text as `message` in the query";
+        return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
+    };
+    tracing::info!(probe = name, by = %author.principal.who, text, "a client marks a probe");
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Reads a body that names a revision. An empty one names none.

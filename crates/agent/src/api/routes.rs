@@ -49,6 +49,7 @@ const REPLAY: &str = "/v1/replay";
 const RULE_REPLAY: &str = "/v1/replay/rule";
 /// The routes whose bodies have parts.
 pub const REPLAYS: [&str; 2] = [REPLAY, RULE_REPLAY];
+const MARK: &str = "/v1/probes/{name}/mark";
 const ENTRIES: &str = "/v1/probes/{name}/maps/{map}/entries";
 const PODS: &str = "/v1/pods";
 const RULE: &str = "/v1/rules/{name}";
@@ -71,6 +72,7 @@ pub const ROUTES: &[Route] = &[
     route("GET", HISTORY, Operator, &[200, 400, 404], || get(probes::history)),
     route("GET", "/v1/history", Operator, &[200], || get(probes::whole_history)),
     route("POST", ROLLBACK, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || post(probes::roll_back)),
+    route("POST", MARK, Operator, &[204, 400, 404, 507], || post(probes::mark)),
     route("GET", ENTRIES, Operator, &[200, 400, 404], || get(entries::get)),
     route("PUT", ENTRIES, Operator, &[200, 400, 404, 408, 409, 412, 413, 422, 429, 503, 507], || put(entries::put)),
     route("GET", PODS, Operator, &[200], || get(pods::get)),

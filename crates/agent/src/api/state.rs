@@ -45,7 +45,7 @@ impl Readiness {
     }
 }
 
-/// The bit that says that every stored probe is in place, or is listed with the reason why it is not.
+/// The bit for: every stored probe is in place, or is listed with the reason why it is not.
 pub const READY: u8 = 1;
 
 /// The bit that says that the daemon ends once the requests under way are answered.

@@ -28,7 +28,8 @@ use crate::engine::window::delivery::Delivery;
 const SHAPE: &str = "twinprobe-shape";
 /// The longest time in seconds that a client may wait for a window: proxies close connections that are silent longer.
 const LONGEST_WAIT: f64 = 300.0;
-/// The most windows that a request may ask for, and those with documents that it gets if it names no number.
+/// The most windows that a request may ask for, and the number of windows with documents if the request names
+/// none.
 const MOST_WINDOWS: usize = 1_000;
 const USUAL_WINDOWS: usize = 100;
 /// The most bytes in the store of windows whose documents are in one answer; the first one may have more.
@@ -109,7 +110,7 @@ pub async fn list(
 }
 
 impl ListQuery {
-    /// The bounds of the list. Documents have narrower ones, so that no answer takes long.
+    /// The bounds of the list. The bounds for documents are narrower, so that no answer takes long.
     fn bounds(&self) -> ApiResult<ListBounds> {
         if let Some(limit) = self.limit
             && !(1..=MOST_WINDOWS).contains(&limit)

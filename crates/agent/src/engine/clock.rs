@@ -8,7 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::engine::window::schedule::Timetable;
 use crate::engine::window::together;
 
-/// The threads that close windows by the clock. Requests use other threads, so they can't delay these.
+/// The threads that close windows by the clock. Requests use other threads, and can't delay the clock's
+/// threads.
 #[derive(Debug)]
 pub struct Clock {
     threads: Option<Runtime>,

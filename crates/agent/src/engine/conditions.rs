@@ -20,7 +20,7 @@ pub fn tag(revision: u64, created: &str) -> String {
 }
 
 impl Conditions {
-    /// Refuses a change of a probe that is as `present` says now; `None` if there is no such probe.
+    /// Refuses a change of a probe whose present state is `present`; `None` if the probe does not exist.
     pub fn check(&self, present: Option<&StoredProbe>) -> Result<(), EngineError> {
         self.check_tag(present.map(|stored| tag(stored.revision, &stored.created)))
     }
@@ -42,7 +42,7 @@ impl Conditions {
         }
         Err(EngineError::Precondition(match present {
             Some(tag) => format!("somebody else has changed the probe first: it exists, with the ETag {tag}"),
-            None => "it does not exist any more, or not yet".to_owned(),
+            None => "the probe does not exist any more, or not yet".to_owned(),
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! The time that running probes take. The kernel counts it for a short while now and then, for a dispatcher as a whole.
-//! Samples of the CPUs' clocks, taken meanwhile, tell what part each program has in it. While there are too few of them, the
-//! probes that the dispatcher calls share the time in proportion to what their trials took.
+//! Samples of the CPUs' clocks from this time give each program its part. If there are too few samples, the
+//! probes of the dispatcher share the time in proportion to the results of their trials.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ const MEASURE: Duration = Duration::from_millis(50);
 /// half has a standard error of a seventh of the share.
 const ENOUGH: f64 = 50.0;
 /// The weight that samples keep at the next measurement. A measurement takes 200 samples of each CPU, and with this
-/// weight the samples of about 20 measurements count. So a dispatcher that takes 1.3 % of one CPU has enough after some
-/// minutes.
+/// weight the samples of about 20 measurements count. So some minutes are enough for a dispatcher that takes
+/// 1.3 % of one CPU.
 const DECAY: f64 = 0.95;
 
 /// The options of `serve` about the cost of probes.
@@ -108,7 +108,7 @@ struct LiveSamples {
 }
 
 impl LiveSamples {
-    /// Adds a measurement. Programs that it did not find are forgotten.
+    /// Adds a measurement. Forgets programs that the measurement did not find.
     fn add(&mut self, measured: &[LiveRuns]) {
         let (mut called, mut own) = (HashMap::new(), HashMap::new());
         for LiveRuns { called: calls, own: (program, samples), .. } in measured {
@@ -131,8 +131,8 @@ impl LiveSamples {
     }
 }
 
-/// Returns the nanoseconds that the trial of a direction took, for each packet that the dispatcher sees; 1 if nothing is
-/// known of it.
+/// Returns the nanoseconds that the trial of a direction took, for each packet that the dispatcher sees; 1
+/// without a result.
 fn weight(probe: &Arc<Probe>, direction: Direction) -> f64 {
     let cost = probe.cost().and_then(|cost| cost.directions.get(&direction));
     let tried = cost.and_then(|cost| cost.run.as_ref()).map_or(1.0, |run| run.ns_per_packet as f64);

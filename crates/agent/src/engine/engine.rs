@@ -39,7 +39,7 @@ use twinprobe_access::{Principal, Role, Who};
 use twinprobe_compiler::Toolchain;
 use twinprobe_config::{ProbeConfig, check_netns};
 
-/// All probes of this daemon, and the parts that do something with them.
+/// All probes of this daemon, and the parts that work on them.
 #[derive(Debug)]
 pub struct Engine {
     /// The name of this machine in documents.
@@ -199,17 +199,22 @@ impl Engine {
         task.await
     }
 
-    /// Loads a probe that does not exist yet and that may be deployed soon. Attaches nothing.
+    /// Loads a probe that does not exist yet and that may be deployed soon, unless `ready` is such a one. Attaches nothing.
     pub async fn load_ahead(
         &self,
         name: &str,
         document: &ConfigDocument,
         by: &Principal,
-    ) -> Result<LoadedAhead, EngineError> {
+        ready: Option<Box<LoadedAhead>>,
+    ) -> Result<Box<LoadedAhead>, EngineError> {
         let config = permitted(name, document, by)?;
+        let ready = ready.filter(|ready| ready.config == config);
+        if let Some(ready) = self.deployer.still_fitting(ready).await? {
+            return Ok(ready);
+        }
         self.deployer.ledger.check_sources(document)?;
         let loaded = self.deployer.load(&config, Occasion::New, None, BTreeSet::new()).await?;
-        Ok(LoadedAhead { config, loaded })
+        Ok(Box::new(LoadedAhead { config, loaded }))
     }
 
     /// Compiles and verifies, attaches nothing.
@@ -222,7 +227,9 @@ impl Engine {
         self.deployer.ledger.check_sources(document)?;
         let config = permitted(name, document, by)?;
         let loaded = self.deployer.load_for_validation(&config).await?;
-        Ok(status::validation_report(&config, &loaded))
+        let kernel = Arc::clone(&self.deployer.kernel);
+        let report = move || status::validation_report(&config, &loaded, &kernel);
+        Ok(tokio::task::spawn_blocking(report).await?)
     }
 
     pub async fn delete(
@@ -297,7 +304,8 @@ impl Engine {
     /// Takes every probe out of the kernel for good; the configurations stay stored.
     pub async fn detach_all(self: &Arc<Self>) -> Result<(), EngineError> {
         let detached = self.change(|engine| {
-            // A daemon may be told to stop before it has listed the stored probes: only a known probe can be detached.
+            // A daemon may have to stop before it has listed the stored probes: only a known probe can be
+            // detached.
             if !engine.registry.listed.load(Ordering::Acquire)
                 && let Err(error) = engine.take_over()
             {

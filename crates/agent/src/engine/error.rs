@@ -104,7 +104,7 @@ impl EngineError {
             Self::NoRoom(_) => true,
             Self::NotWritten { kind, .. } => is_full(*kind),
             Self::Spool(error) => is_full(error.kind()),
-            // The kernel says the same of its own tables.
+            // The kernel reports the same error if its own tables are full.
             Self::Kernel(_) | Self::Close(CloseError::Kernel(_)) | Self::Replay(_) => false,
             error => is_caused_by_full(error),
         }
@@ -119,7 +119,7 @@ const fn is_full(kind: ErrorKind) -> bool {
 fn is_caused_by_full(error: &(dyn Error + 'static)) -> bool {
     match error.downcast_ref::<io::Error>() {
         Some(error) if is_full(error.kind()) => true,
-        // `source` of an I/O error skips the error that it wraps, so this looks at the wrapped one.
+        // `source` of an I/O error skips the wrapped error, so this code looks at the wrapped error itself.
         Some(error) => error.get_ref().is_some_and(|inner| is_caused_by_full(inner)),
         None => error.source().is_some_and(is_caused_by_full),
     }

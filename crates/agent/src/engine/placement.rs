@@ -80,7 +80,7 @@ pub struct WantedInterfaces {
 /// The reason why a namespace's interfaces are not listed.
 struct Unlisted {
     error: io::Error,
-    /// True if the namespace is known not to exist. Then none of its interfaces exists.
+    /// True if the namespace is known not to exist. Then none of its interfaces exist.
     gone: bool,
 }
 
@@ -161,7 +161,7 @@ fn place(
         let text = &pattern.text;
         if pattern.pods().is_some() {
             placement.place_on_pods((named_by, text), selected, |(name, index)| {
-                // An interface that has disappeared since the last look is found by the next one.
+                // The next look finds an interface that has disappeared since this look.
                 interfaces.by_name.get(name) == Some(index) && !is_excluded(config, interfaces, name)
             });
             continue;
@@ -238,7 +238,7 @@ fn listing(namespace: Option<&Path>) -> Result<(Netns, Interfaces), Unlisted> {
     Ok((netns, interfaces))
 }
 
-/// Logs and returns the interfaces that exist and that a probe could not be attached to.
+/// Logs and returns existing interfaces to which a probe could not be attached.
 pub fn refused(failed: Vec<NotAttached>) -> Vec<PendingPlace> {
     let pending = |NotAttached { interface, error }| {
         let reason = with_causes(&error);

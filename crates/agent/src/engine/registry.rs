@@ -27,7 +27,7 @@ pub struct Registry {
     pub turns: Turns,
     /// A lock held while attachments and the registry change.
     pub changes: Arc<tokio::sync::Mutex<()>>,
-    /// True if a start has listed the stored probes. Changes only while [`Self::changes`] is held, as does
+    /// True if a start has listed the stored probes. It changes only while [`Self::changes`] is held, like
     /// [`Self::detached`].
     pub listed: AtomicBool,
     /// True if all probes were taken out of the kernel for good.

@@ -26,7 +26,7 @@ impl Turns {
     /// Waits for the turn like [`Self::take`], unless too many requests wait already, and not forever.
     pub async fn request(&self, name: &str) -> Result<OwnedMutexGuard<()>, Crowded> {
         let turn = self.turn(name);
-        // One has the turn, and one is this request.
+        // One request has the turn, and this request is the other.
         let others = Arc::strong_count(&turn).saturating_sub(2);
         let taken = timeout(PATIENCE, turn.lock_owned());
         let taken = if others < WAITING { taken.await.ok() } else { None };

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 /// The time to wait for further changes: an editor makes several, and copying a file takes some time.
 const QUIET: Duration = Duration::from_millis(300);
-/// The time after which the caller looks even without a change: a directory may have been exchanged, or its file system
-/// may report nothing.
+/// The time after which the caller looks even without a change: somebody may have exchanged a directory, or
+/// its file system may report nothing.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Tells when something in some directories may have changed.
@@ -28,7 +28,7 @@ pub struct FolderChanges {
 impl FolderChanges {
     /// Watches these directories, but not those in them.
     pub fn of_directories(directories: Vec<PathBuf>) -> Self {
-        // One event that waits stands for all.
+        // One waiting event stands for all.
         let (sender, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| is_change(event.kind)) {

@@ -133,8 +133,9 @@ impl ProbeFolder {
         }
     }
 
-    /// Deploys a content of a file, unless an earlier attempt has ruled out another one. Each content is deployed once:
-    /// a failed attempt is repeated only while its probes are as they were before the first one.
+    /// Deploys a content of a file, unless an earlier attempt has ruled that content out. Each content is
+    /// deployed once: a failed attempt is repeated only while its probes are as they were before the first
+    /// one.
     async fn deploy(&mut self, name: &str, probes: &[ProbeFile]) {
         let (engine, audit) = (&self.engine, self.audit.as_ref());
         let file = File { engine, audit, directory: &self.directory, name, role: self.role };

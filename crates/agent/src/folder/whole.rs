@@ -61,8 +61,8 @@ impl File<'_> {
         probes.iter().map(tag).collect()
     }
 
-    /// Deploys all probes or none. No probe may have changed since it had its tag. `is_known` tells whether a reason
-    /// has been recorded already.
+    /// Deploys all probes or none. No probe may have changed since it had its tag. `is_known` is true if the
+    /// reason has been recorded already.
     pub async fn deploy(
         &self,
         probes: &[ProbeFile],
@@ -184,7 +184,7 @@ fn located(error: &EngineError) -> String {
     findings.iter().map(finding).collect::<Vec<_>>().join("; ")
 }
 
-/// Writes records, unless an earlier attempt has written the same.
+/// Writes records, unless an earlier attempt has written them.
 fn end(records: Vec<Recorded>, is_known: bool) {
     for (record, status) in records {
         if is_known { record.forget() } else { record.end(status) }

@@ -55,7 +55,7 @@ pub fn chart(
         course.iter().map(|number| subject.number.original((*number)?)).collect()
     };
     let sum = |course: &Course| subject.number.original(joined(kind, course)?);
-    // Keys of which the server has nothing but `other` are among the others, as one.
+    // Keys with nothing but `other` at the server are among the others, as one.
     let others = count.saturating_sub(keys.len() as u64);
     let others = (others > 0).then(|| {
         let rest = total.filter(|_| kind == ChartKind::Increase).map(|total| filled(&without(&total, &keys)));
@@ -85,7 +85,7 @@ pub fn chart(
 
 fn parts(subject: &HistorySubject, steps: HistorySteps, answer: Vec<SampleSeries>) -> HistoryParts {
     let mut parts = HistoryParts::default();
-    // A range that is longer than the step has the growth of more than the step.
+    // A range longer than the step has more growth than the step.
     let share = match subject.kind() {
         ChartKind::Increase => steps.step as f64 / subject.lookback(steps.step) as f64,
         _ => 1.0,
@@ -112,7 +112,7 @@ fn parts(subject: &HistorySubject, steps: HistorySteps, answer: Vec<SampleSeries
     parts
 }
 
-/// Makes the counts of slots out of those of buckets, each of which includes those below it.
+/// Makes the counts of slots from the counts of buckets. Each bucket includes the buckets below it.
 fn part_buckets(subject: &HistorySubject, buckets: &mut Vec<(SampleSeries, Course)>) {
     let slot = |(of, _): &(SampleSeries, Course)| subject.number.key(&of.labels).as_u64();
     buckets.retain(|bucket| slot(bucket).is_some());
@@ -127,7 +127,7 @@ fn part_buckets(subject: &HistorySubject, buckets: &mut Vec<(SampleSeries, Cours
     }
 }
 
-/// Returns what the points of a course come to.
+/// Returns the one number that the points of a course give together.
 fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
     let mut numbers = course.iter().flatten().copied();
     match kind {
@@ -138,7 +138,8 @@ fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
     }
 }
 
-/// Returns the sum of all keys but these. Servers compute with floats, so that nothing may be a little less than nothing.
+/// Returns the sum of all other keys. Servers compute with floats, so that nothing may be a little less than
+/// nothing.
 fn without(total: &Course, keys: &[(SampleSeries, Course)]) -> Course {
     let shown = |point: usize| keys.iter().filter_map(|(_, course)| course[point]).sum::<f64>();
     total.iter().enumerate().map(|(point, all)| Some(((*all)? - shown(point)).max(0.0))).collect()

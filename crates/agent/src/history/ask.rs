@@ -65,7 +65,7 @@ impl HistorySource {
     }
 }
 
-/// Finds the number that is asked for among the metrics of a probe with this name.
+/// Finds the requested number among the metrics of a probe with this name.
 fn subject(
     probe: &str,
     node: String,
@@ -111,7 +111,7 @@ fn subject(
 fn nothing(subject: &HistorySubject, host: &str) -> String {
     let HistorySubject { probe, node, number, .. } = subject;
     let way = match subject.is_of_windows() {
-        true => "each window resets it, so that only `twinprobe stream` brings all of it there",
+        true => "each window resets it, so that only `twinprobe stream` brings all of its counts there",
         false => "let it scrape /metrics, or send windows with `twinprobe stream`",
     };
     format!("{host} has no samples {} of probe {probe} of node {node} in that time: {way}", number.name)

@@ -1,4 +1,5 @@
-//! The question about a metric, in PromQL. Nothing of it is a client's text: its words are those of the probe's own samples.
+//! The question about a metric, in PromQL. No part is a client's text: its words come from the probe's own
+//! samples.
 //!
 //! Samples reach servers in two ways. `twinprobe stream` writes each window, with the label `node` and no `job`. Servers scrape
 //! `/metrics`, and add `job` and `instance`; `twinprobe_probe_info` of the same target names the node.
@@ -9,7 +10,7 @@ use twinprobe_exporter::ExportedNumber;
 
 use crate::history::steps::HistorySteps;
 
-/// The label that tells the sum of all keys, and their number, from the keys.
+/// The label that distinguishes the sum of all keys, and their number, from the keys.
 pub const MARK: &str = "twinprobe_history";
 pub const TOTAL: &str = "total";
 pub const KEYS: &str = "keys";
@@ -41,7 +42,7 @@ struct Lookback {
 }
 
 impl HistorySubject {
-    /// Tells whether the samples are amounts of windows: a scrape has not all of them.
+    /// Tells whether the samples are amounts of windows: a scrape misses some of them.
     pub fn is_of_windows(&self) -> bool {
         self.temporality == Temporality::Window
     }
@@ -57,7 +58,7 @@ impl HistorySubject {
         }
     }
 
-    /// The range in seconds that a point of this step is computed of.
+    /// The range in seconds from which a point of this step is computed.
     pub fn lookback(&self, step: i64) -> i64 {
         if self.is_of_windows() { step } else { step.max(SHORTEST) }
     }
@@ -65,13 +66,13 @@ impl HistorySubject {
     /// Returns the question for the `top` largest keys, the sum of all keys, and their number.
     pub fn expression(&self, steps: HistorySteps, top: usize) -> String {
         let shown = self.per_key(Lookback { seconds: self.lookback(steps.step), is_whole: false });
-        // A histogram has few slots, whose sum is not that of its samples.
+        // A histogram has few slots, and their sum differs from its samples' sum.
         if self.number.by.is_empty() || self.number.is_of_buckets() {
             return shown;
         }
         let ranked = self.per_key(Lookback { seconds: steps.range(), is_whole: true });
         let by = self.number.by.join(", ");
-        // One of the largest may stand for keys that have no samples of their own.
+        // One of the largest series may stand for keys without samples of their own.
         let top = top + usize::from(self.number.is_limited);
         let marked =
             |what: &str, of: &str| format!("label_replace({of}, \"{MARK}\", \"{what}\", \"\", \"\")");
@@ -80,8 +81,8 @@ impl HistorySubject {
         format!("({shown} and on ({by}) topk({top}, {ranked})) or {total} or {keys}")
     }
 
-    /// Returns the numbers of all keys. What was sent comes before what was scraped, and nothing is added up twice: of several
-    /// series of a key, as two servers that scrape make them, the largest counts.
+    /// Returns the numbers of all keys. Samples of streams come before samples of scrapes, and nothing is
+    /// added up twice: if a key has several series, as from two servers that scrape, the largest counts.
     fn per_key(&self, range: Lookback) -> String {
         let ([probe, node], direction) =
             ([&self.probe, &self.node].map(|text| quoted(text)), self.direction.name());

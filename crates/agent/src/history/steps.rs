@@ -11,8 +11,8 @@ const USUAL: i64 = 300;
 const DAY: i64 = 86_400;
 /// The steps without `step`, in seconds; behind them come multiples of a day.
 const STEPS: [i64; 12] = [15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200];
-/// The time in seconds by which a question comes later than its point. Windows that are aligned end some milliseconds late, and
-/// some servers count a sample at the edge of two ranges in both: so no edge is where windows end.
+/// The time in seconds by which a question comes later than its point. Aligned windows end some milliseconds
+/// late, and some servers count a sample at the edge of two ranges in both. So no window ends at an edge.
 pub const LATE: f64 = 0.437;
 
 /// The points of a chart.
@@ -27,7 +27,7 @@ pub struct HistorySteps {
 
 impl HistorySteps {
     /// Finds the whole steps between the ends of a query. No step is shorter than `interval`, the time between two windows.
-    /// An error says what is possible.
+    /// An error names the possible steps.
     pub fn new(query: &ChartQuery, now: i128, interval: Option<Duration>) -> Result<Self, String> {
         let seconds = |time: i128| i64::try_from(time.div_euclid(1_000_000_000)).unwrap_or_default();
         // No server has samples of other times, and some know no longer ranges.
@@ -69,7 +69,7 @@ impl HistorySteps {
         self.count * self.step
     }
 
-    /// Returns the point whose question was for this time.
+    /// Returns the point of this time.
     pub fn point(self, time: f64) -> Option<usize> {
         let place = ((time - self.first as f64) / self.step as f64).round();
         (0.0..self.count as f64).contains(&place).then_some(place as usize)

@@ -27,8 +27,8 @@ impl Descriptors {
         Self { open: if size > 0 { size } else { count() }, limit: getrlimit(Resource::Nofile).current }
     }
 
-    /// Returns the reason to refuse a probe that needs this many; `None` if there are enough. `promised` are those of all
-    /// probes. Some may be loading.
+    /// Returns the reason to refuse a probe that needs this many; `None` if there are enough. `promised` is
+    /// the sum of all probes. Some may be loading.
     pub fn refusal(self, needed: u64, promised: u64) -> Option<String> {
         let limit = self.limit?;
         let reserve = (limit / RESERVE_PART).min(RESERVE);

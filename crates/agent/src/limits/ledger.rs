@@ -10,6 +10,7 @@ use twinprobe_kernel::Footprint;
 
 use crate::limits::descriptors::Descriptors;
 use crate::limits::options::RequestLimits;
+use crate::limits::spare::{SpareShare, SpareShares};
 
 /// The limits, and the used amounts.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct Ledger {
     taken: Mutex<Taken>,
     /// The names of the probes that are being created.
     creating: Mutex<BTreeSet<String>>,
+    spares: SpareShares,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +30,7 @@ struct Taken {
     descriptors: u64,
 }
 
-/// A part of the used amounts. Dropping it gives it back.
+/// A part of the used amounts. A drop gives the part back.
 #[derive(Debug)]
 pub struct Share {
     ledger: Arc<Ledger>,
@@ -44,7 +46,7 @@ impl Drop for Share {
     }
 }
 
-/// The place of a probe that is being created. Dropping it frees the place. By then the list of probes counts the
+/// The place of a probe that is being created. A drop frees the place. By then the list of probes counts the
 /// probe, or the creation has failed.
 #[derive(Debug)]
 pub struct ProbePlace {
@@ -60,7 +62,8 @@ impl Drop for ProbePlace {
 
 impl Ledger {
     pub fn new(limits: RequestLimits) -> Arc<Self> {
-        Arc::new(Self { limits, taken: Mutex::default(), creating: Mutex::default() })
+        let (taken, creating, spares) = (Mutex::default(), Mutex::default(), SpareShares::default());
+        Arc::new(Self { limits, taken, creating, spares })
     }
 
     /// Refuses sources and objects that are too large.
@@ -103,20 +106,31 @@ impl Ledger {
         Ok(ProbePlace { ledger: Arc::clone(self), name: name.to_owned() })
     }
 
+    /// Offers a share to those who need more than the limits leave.
+    pub fn offer(&self, spare: &Arc<dyn SpareShare>) {
+        self.spares.add(spare);
+    }
+
     /// Takes the share of a probe that is about to be loaded. `replaced` is the share that is given back for it. The findings
     /// name every limit that is exceeded.
     pub fn take(self: &Arc<Self>, needed: &Footprint, replaced: Option<&Share>) -> Result<Share, Rejection> {
+        let taken = self.take_now(needed, replaced);
+        if taken.is_err() && self.spares.give_up() { self.take_now(needed, replaced) } else { taken }
+    }
+
+    fn take_now(self: &Arc<Self>, needed: &Footprint, replaced: Option<&Share>) -> Result<Share, Rejection> {
         let limits = &self.limits;
         let mut findings = Vec::new();
-        let mut refuse = |field: Option<&String>, message| {
-            findings.push(Finding { field: field.cloned(), ..Finding::new(Stage::Load, "", message) });
+        let mut refuse = |place: Option<&Finding>, message| {
+            let nowhere = || Finding { field: None, ..Finding::new(Stage::Load, "", "") };
+            findings.push(Finding { message, ..place.cloned().unwrap_or_else(nowhere) });
         };
         for (field, instructions) in &needed.instructions {
             let limit = limits.max_instructions;
             if *instructions > limit {
                 let message =
                     format!("the program has {instructions} instructions; --max-instructions allows {limit}");
-                refuse(Some(field), message);
+                refuse(Some(&Finding::new(Stage::Load, field, "")), message);
             }
         }
         if needed.maps > limits.max_maps {
@@ -126,7 +140,8 @@ impl Ledger {
             refuse(None, message);
         }
         let largest = match &needed.largest {
-            Some((field, map, bytes)) => {
+            Some((place, map, bytes)) => {
+                let field = place.field.as_deref().unwrap_or_default();
                 let direction = field.split('.').next().unwrap_or_default();
                 format!(
                     "map {map} of {direction} takes the most, {bytes} bytes: lower its max_entries, in the source or in {direction}.max_entries"
@@ -141,7 +156,7 @@ impl Ledger {
                 "the maps of the probe take {bytes} bytes, those of twins counted twice; --max-map-bytes allows \
                  {limit} for each probe; {largest}"
             );
-            refuse(needed.largest.as_ref().map(|(field, ..)| field), message);
+            refuse(needed.largest.as_ref().map(|(place, ..)| place), message);
         }
         let mut all = self.taken.lock();
         let gone = replaced.map_or(Taken::default(), |share| share.taken);
@@ -152,7 +167,7 @@ impl Ledger {
                 "the maps of the probe take {bytes} bytes and those of all others {others}; --max-map-bytes \
                  allows {limit} in all; {largest}, or remove another probe"
             );
-            refuse(needed.largest.as_ref().map(|(field, ..)| field), message);
+            refuse(needed.largest.as_ref().map(|(place, ..)| place), message);
         }
         let (programs, others) = (needed.programs, all.programs.saturating_sub(gone.programs));
         if programs > limits.max_programs.saturating_sub(others) {
@@ -179,8 +194,8 @@ impl Ledger {
     }
 
     fn add(self: &Arc<Self>, all: &mut Taken, needed: &Footprint) -> Share {
-        // A request whose sum overflows was refused before. A stored probe was not, but no kernel could hold one so
-        // large.
+        // A request whose sum overflows was refused before. The limit has not refused a stored probe, but no
+        // kernel could hold one of this size.
         let map_bytes = needed.map_bytes.min(u64::MAX - all.map_bytes);
         all.map_bytes += map_bytes;
         all.programs += needed.programs;

@@ -5,4 +5,5 @@ pub mod descriptors;
 pub mod ledger;
 pub mod options;
 pub mod queue;
+pub mod spare;
 pub mod streams;

@@ -51,7 +51,7 @@ impl Queue {
         Self { work, option, places: Arc::new(Semaphore::new(limit)), limit, waiting: AtomicUsize::new(0) }
     }
 
-    /// Returns a place, which is free again once it is dropped. Waits for it unless too many wait already.
+    /// Returns a place; its drop frees the place. Waits for a place unless too many requests wait already.
     pub async fn take(&self) -> Result<OwnedSemaphorePermit, Busy> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);

@@ -28,7 +28,7 @@ pub struct StreamPlace {
     who: String,
 }
 
-/// All places are taken. One is free once a stream is closed.
+/// All places are taken. The end of a stream frees its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{whose} {open} streams open (events, changes), and --max-streams allows {limit}{scope}: close one that is not needed, or \

@@ -14,7 +14,7 @@ use crate::names::places::PlaceFile;
 use crate::names::question::NameQuestion;
 use crate::names::tables::{ServiceKey, SystemTable};
 
-/// The time for which a question waits for DNS in all.
+/// The time that a question waits for all answers of DNS.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The pods and Services that a local agent has reported.

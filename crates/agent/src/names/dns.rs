@@ -69,7 +69,8 @@ impl ReverseDns {
         found.ok().and_then(Result::ok).and_then(|names| names.clone())
     }
 
-    /// Asks about an address unless that is known or under way. `None` if too many questions wait.
+    /// Asks about an address without a valid name and without an open question. `None` if too many questions
+    /// wait.
     fn begin(self: &Arc<Self>, address: IpAddr) -> Option<watch::Receiver<FoundNames>> {
         let mut known = self.known.lock();
         let now = Instant::now();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use maxminddb::Reader;
 use serde::Deserialize;
 
-/// The largest file that is read, in bytes. Its content stays in memory.
+/// The largest file in bytes. The content of the file stays in memory.
 const LARGEST: u64 = 256 << 20;
 
 /// An MMDB file.

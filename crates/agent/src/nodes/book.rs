@@ -26,11 +26,11 @@ const MOST_WORDS: usize = 300;
 pub struct AnswerRoom {
     /// For one answer.
     pub each: usize,
-    /// For those of all nodes together.
+    /// For the answers of all nodes together.
     pub all: usize,
 }
 
-/// The clients that credentials were good for. They are made anew once the files have other content.
+/// The clients from valid credentials. They are made anew once a file has other content.
 #[derive(Debug)]
 struct KnownClients {
     digest: CredentialDigest,
@@ -69,7 +69,8 @@ impl NodeBook {
         Ok(clients)
     }
 
-    /// Asks nodes, by their places, all at once. Each has its own time, so that one that hangs keeps no other from its answer.
+    /// Asks nodes, by their places, all at once. Each has its own time, so that a node that hangs delays no
+    /// other answer.
     pub async fn ask<T, F>(
         self: &Arc<Self>,
         places: &[usize],
@@ -102,7 +103,7 @@ impl NodeBook {
     }
 }
 
-/// Says why a node has no answer, in few words, and what to do.
+/// Returns why a node gives no answer, in few words, and what to do.
 pub fn problem(error: &ClientError) -> NodeProblem {
     let (status, words) = match error {
         ClientError::Refused(problem) => {

@@ -30,8 +30,9 @@ impl NodesFile {
         let places = Arc::clone(&self.book().places);
         match NodeBook::open(&self.options, places) {
             Ok(book) => {
-                tracing::info!(nodes = book.nodes.len(), "the nodes were read again");
+                let nodes = book.nodes.len();
                 *self.current.write() = Arc::new(book);
+                tracing::info!(nodes, "the nodes were read again");
             }
             Err(error) => tracing::error!(error, "the nodes stay as they are"),
         }

@@ -4,7 +4,7 @@ use twinprobe_client::NamedServer;
 
 use crate::engine::series::query::{ChartQuery, MOST_KEYS};
 
-/// The parameters of a request, as they stand in it.
+/// The parameters of a request, unchanged.
 pub type QueryPairs = Vec<(String, String)>;
 
 /// A chart of a probe at some nodes.

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use twinprobe_access::{AuditLog, Principal, Record, Role, Who};
 use twinprobe_api::{RuleAction, RuleProbe};
+use twinprobe_client::{Notification, NotifyFault};
 
 use crate::api::error::ProblemAnswer;
 use crate::engine::conditions::Conditions;
@@ -16,7 +17,7 @@ use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
 use crate::rules::options::RuleOptions;
 use crate::rules::probes::configuration;
-use twinprobe_client::Notification;
+use crate::store::rules::StoredNotification;
 
 /// The most probes of rules at the same time.
 const MOST_PROBES: usize = 16;
@@ -42,12 +43,9 @@ pub struct ActionError {
 }
 
 /// The firing that an action belongs to.
-pub struct FiringContext<'a> {
-    pub instance: &'a str,
+#[derive(Clone, Copy, Debug)]
+pub struct FiringContext {
     pub window: u64,
-    pub time: &'a str,
-    /// The number of the action in the rule.
-    pub index: usize,
 }
 
 impl RuleActions {
@@ -55,14 +53,15 @@ impl RuleActions {
     pub async fn take(
         &self,
         action: &RuleAction,
-        firing: &FiringContext<'_>,
+        firing: &FiringContext,
         ahead: Option<Box<LoadedAhead>>,
     ) -> Result<(), ActionError> {
         match action {
             RuleAction::Apply(probe) => self.apply(probe, firing, ahead).await,
             RuleAction::Change(change) => self.change(&change.name, None, firing).await,
             RuleAction::Delete(name) => self.delete(name, firing, false).await,
-            RuleAction::Notify(url) => self.notify(url, firing).await,
+            // The outbox of the rule has it.
+            RuleAction::Notify(_) => Ok(()),
             RuleAction::Mark(text) => {
                 let record = self.record(format!("MARK /v1/rules/{}", self.rule), &self.watched, firing);
                 record.notes.explain(text);
@@ -76,7 +75,7 @@ impl RuleActions {
     async fn apply(
         &self,
         probe: &RuleProbe,
-        firing: &FiringContext<'_>,
+        firing: &FiringContext,
         ahead: Option<Box<LoadedAhead>>,
     ) -> Result<(), ActionError> {
         let watched = self.engine.registry.get(&self.watched).map_err(fault)?;
@@ -111,13 +110,12 @@ impl RuleActions {
     }
 
     /// Deletes a probe; with `is_own` only one that the rule has made.
-    pub async fn delete(
-        &self,
-        name: &str,
-        firing: &FiringContext<'_>,
-        is_own: bool,
-    ) -> Result<(), ActionError> {
+    pub async fn delete(&self, name: &str, firing: &FiringContext, is_own: bool) -> Result<(), ActionError> {
         let Ok(probe) = self.engine.registry.get(name) else { return Ok(()) };
+        if name == self.watched {
+            let reason = format!("a rule may not delete the probe {name} that it watches");
+            return Err(ActionError { reason, again: false });
+        }
         if is_own && probe.stored.pushed_by.as_ref() != Some(&self.who().to_string()) {
             return Ok(());
         }
@@ -132,30 +130,36 @@ impl RuleActions {
         }
     }
 
-    /// Tells the audit log that the rule does nothing any more.
-    pub fn note_stop(&self, reason: &str, firing: &FiringContext<'_>) {
-        let record = self.record(format!("STOP /v1/rules/{}", self.rule), &self.watched, firing);
+    /// Tells the audit log what the rule does beside its actions, and why.
+    pub fn note(&self, what: &str, reason: &str, firing: &FiringContext) {
+        let record = self.record(format!("{what} /v1/rules/{}", self.rule), &self.watched, firing);
         record.notes.explain(reason);
         record.end(StatusCode::OK);
     }
 
-    async fn notify(&self, url: &str, firing: &FiringContext<'_>) -> Result<(), ActionError> {
-        let FiringContext { instance, window, time, index } = firing;
+    /// Sends a notification once.
+    pub fn notify(
+        &self,
+        notification: StoredNotification,
+    ) -> impl Future<Output = Result<(), NotifyFault>> + Send + use<> {
+        let StoredNotification { probe, instance, window, time, index, url, .. } = notification;
         let identity = format!("{}/{}/{instance}/{window}/{index}", self.engine.node, self.rule);
         let body = json!({
-            "rule": self.rule, "node": self.engine.node, "probe": self.watched, "instance": instance,
+            "rule": self.rule, "node": self.engine.node, "probe": probe, "instance": instance,
             "window": window, "time": time, "identity": identity,
         });
-        let again = |reason| ActionError { reason, again: true };
         let options = Arc::clone(&self.options);
-        let keys = tokio::task::spawn_blocking(move || options.keys()).await;
-        let keys = keys.map_err(|error| again(error.to_string()))?.map_err(again)?;
-        let (identity, body, keys) = (&identity, &body, keys.as_ref());
-        let message = Notification { url, identity, body, keys, patience: PATIENCE };
-        twinprobe_client::notify(&message).await.map_err(again)
+        async move {
+            let again = |reason| NotifyFault { reason, again: true };
+            let keys = tokio::task::spawn_blocking(move || options.keys()).await;
+            let keys = keys.map_err(|error| again(error.to_string()))?.map_err(again)?;
+            let (url, identity, body, keys) = (&*url, &*identity, &body, keys.as_ref());
+            twinprobe_client::notify(&Notification { url, identity, body, keys, patience: PATIENCE }).await
+        }
     }
 
-    /// Keeps the windows after the last one that the rule has judged, however fast their collectors are; `None` ends that.
+    /// Keeps the windows that the rule has not judged yet, even if all collectors have acknowledged them;
+    /// `None` ends that.
     pub async fn hold(&self, judged: Option<u64>) -> Result<(), EngineError> {
         let Ok(watched) = self.engine.retained(&self.watched) else { return Ok(()) };
         let rule = self.rule.clone();
@@ -166,7 +170,7 @@ impl RuleActions {
         Who::Rule(self.rule.clone())
     }
 
-    fn from(&self, firing: &FiringContext<'_>) -> Value {
+    fn from(&self, firing: &FiringContext) -> Value {
         json!({ "rule": self.rule, "window": firing.window })
     }
 
@@ -175,13 +179,13 @@ impl RuleActions {
         Principal { who: self.who(), role: self.role }
     }
 
-    pub fn author(&self, firing: &FiringContext<'_>) -> ChangeAuthor {
+    pub fn author(&self, firing: &FiringContext) -> ChangeAuthor {
         let principal = self.principal();
         let message = format!("rule {}, window {} of {}", self.rule, firing.window, self.watched);
         ChangeAuthor { principal, from: self.from(firing), message: Some(message) }
     }
 
-    pub fn record(&self, what: String, probe: &str, firing: &FiringContext<'_>) -> Record {
+    pub fn record(&self, what: String, probe: &str, firing: &FiringContext) -> Record {
         Record::of_own(self.audit.clone(), &self.principal(), self.from(firing), what, probe)
     }
 }

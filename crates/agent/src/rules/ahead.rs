@@ -1,53 +1,143 @@
-//! The probes of a rule, before the rule deploys them: compiled, tried and kept on disk once the rule runs, and loaded while
-//! the store writes that the rule fires. Nothing of this is attached.
+//! The probes of a rule, before the rule deploys them. Once the rule runs, they are compiled, tried and kept on disk. The one of
+//! the first action stays loaded until the rule fires. Nothing of this is attached.
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 use twinprobe_access::Principal;
-use twinprobe_api::{ConfigDocument, RuleAction, RuleDocument, RuleProbe};
+use twinprobe_api::{ConfigDocument, RuleAction, RuleProbe};
 use twinprobe_faults::crash;
 
+use crate::engine::deploy::admission::check_rules_budget;
 use crate::engine::deploy::loaded::LoadedAhead;
 use crate::engine::engine::Engine;
 use crate::engine::error::{EngineError, describe};
+use crate::limits::spare::SpareShare;
 use crate::rules::actions::RuleActions;
 use crate::rules::probes::configuration;
+use crate::store::rules::StoredRule;
+
+/// The most memory of the maps of a probe that stays loaded, in bytes.
+const READY_BYTES: u64 = 64 << 20;
+
+/// A loaded probe that waits for its rule to fire. It gives its share of the kernel up to anything that runs.
+#[derive(Debug, Default)]
+struct ReadyProbe(Mutex<Option<Box<LoadedAhead>>>);
+
+impl ReadyProbe {
+    fn take(&self) -> Option<Box<LoadedAhead>> {
+        self.0.lock().take()
+    }
+}
+
+impl SpareShare for ReadyProbe {
+    fn give_up(&self) -> bool {
+        self.take().is_some()
+    }
+}
+
+/// The preparation of the probes of a rule.
+#[derive(Debug, Default)]
+pub struct Preparation {
+    ready: Arc<ReadyProbe>,
+    /// The watched probe that it was begun for: the instance, and the revision of its configuration.
+    begun_for: Option<(String, u64)>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Preparation {
+    /// Prepares all probes that the rule may deploy, as far as they follow from no window. Does so once for each configuration of
+    /// the watched probe, and again after a firing.
+    pub fn begin(&mut self, actions: &RuleActions, stored: &Arc<Mutex<StoredRule>>) {
+        // Without the watched probe the rule waits, and its own probes have no interfaces.
+        let Ok(watched) = actions.engine.registry.get(&actions.watched) else { return self.end() };
+        let present = Some((watched.origin.instance.clone(), watched.stored.revision));
+        if self.begun_for != present {
+            self.end();
+            self.begun_for = present;
+            self.task = Some(tokio::spawn(actions.prepare(Arc::clone(stored), Arc::clone(&self.ready))));
+        }
+    }
+
+    /// Takes the probe of the first action, if it is loaded.
+    fn take(&mut self) -> Option<Box<LoadedAhead>> {
+        let ready = self.ready.take();
+        if ready.is_some() {
+            self.begun_for = None;
+        }
+        ready
+    }
+
+    /// Ends the preparation, and removes what is ready.
+    pub fn end(&mut self) {
+        self.begun_for = None;
+        self.task.take().inspect(JoinHandle::abort);
+        drop(self.ready.take());
+    }
+}
+
+impl Drop for Preparation {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
 
 impl RuleActions {
-    /// Loads the probe of an action, if the action deploys one that is not there. A failure is left to the action itself.
-    pub async fn ahead(&self, action: Option<&RuleAction>) -> Option<Box<LoadedAhead>> {
+    /// Loads the probe of an action, if the action deploys one that is not there, or takes the one that is ready. A failure is left to
+    /// the action itself.
+    pub async fn ahead(
+        &self,
+        action: Option<&RuleAction>,
+        preparation: &mut Preparation,
+    ) -> Option<Box<LoadedAhead>> {
         let Some(RuleAction::Apply(probe)) = action else { return None };
         if self.engine.registry.get(&probe.name).is_ok() {
             return None;
         }
-        let loaded = load(&self.engine, probe, &self.watched, &self.principal()).await.ok()?;
+        let ready = preparation.take();
+        let loaded = load(&self.engine, probe, &self.watched, &self.principal(), ready).await.ok()?;
         crash::point("rule_loaded");
-        Some(Box::new(loaded))
+        Some(loaded)
     }
 
-    /// Prepares all probes that the rule may deploy, as far as they follow from no window. So the first firing finds them
-    /// compiled and tried.
-    pub fn prepare(&self, document: &RuleDocument) -> impl Future<Output = ()> + Send + use<> {
+    /// Prepares the probes of a rule, and leaves the first one in `ready`. The rule's status shows why one could not be
+    /// deployed now.
+    fn prepare(
+        &self,
+        stored: Arc<Mutex<StoredRule>>,
+        ready: Arc<ReadyProbe>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let (engine, rule, by) = (Arc::clone(&self.engine), self.rule.clone(), self.principal());
-        let (watched, actions) = (self.watched.clone(), document.actions.clone());
+        let watched = self.watched.clone();
         async move {
-            // Without the watched probe the rule waits, and there is no place for its own.
-            if engine.registry.get(&watched).is_err() {
-                return;
-            }
-            let mut elfs = Vec::new();
-            for action in &actions {
+            let (mut elfs, actions) = (Vec::new(), stored.lock().document.actions.clone());
+            for (index, action) in actions.iter().enumerate() {
                 let RuleAction::Apply(probe) = action else { continue };
                 if probe.template.is_some()
                     || serde_json::to_string(probe).is_ok_and(|text| text.contains("{{"))
                 {
                     continue;
                 }
-                match load(&engine, probe, &watched, &by).await {
-                    Ok(ahead) => elfs.extend(ahead.loaded.objects.into_values()),
+                let loaded = load(&engine, probe, &watched, &by, None).await;
+                match loaded.and_then(|ahead| affordable(&engine, probe, ahead)) {
+                    Ok(ahead) => {
+                        elfs.extend(ahead.loaded.objects.values().cloned());
+                        let stays = index == 0
+                            && ahead.loaded.cost.map_bytes <= READY_BYTES
+                            && engine.registry.get(&probe.name).is_err();
+                        if stays {
+                            *ready.0.lock() = Some(ahead);
+                            tracing::info!(rule, probe = probe.name, "the rule's probe is loaded and waits");
+                            let spare: Arc<dyn SpareShare> = ready.clone();
+                            engine.deployer.ledger.offer(&spare);
+                        }
+                    }
                     Err(error) => {
                         let (probe, reason) = (&probe.name, describe(&error));
                         tracing::warn!(rule, probe, reason, "the rule could not deploy this probe now");
+                        stored.lock().last_error =
+                            Some(format!("do[{index}]: {probe} could not be deployed now: {reason}"));
                     }
                 }
             }
@@ -66,8 +156,20 @@ async fn load(
     probe: &RuleProbe,
     watched: &str,
     by: &Principal,
-) -> Result<LoadedAhead, EngineError> {
+    ready: Option<Box<LoadedAhead>>,
+) -> Result<Box<LoadedAhead>, EngineError> {
     let watched = engine.registry.get(watched)?;
     let config: ConfigDocument = configuration(probe, &watched.stored.config)?;
-    engine.load_ahead(&probe.name, &config, by).await
+    engine.load_ahead(&probe.name, &config, by, ready).await
+}
+
+/// Refuses a probe that is beyond the budget of rules.
+fn affordable(
+    engine: &Engine,
+    probe: &RuleProbe,
+    ahead: Box<LoadedAhead>,
+) -> Result<Box<LoadedAhead>, EngineError> {
+    let limit = engine.deployer.ledger.limits.max_rule_ns_per_packet;
+    check_rules_budget(&probe.name, &ahead.loaded.cost, &engine.registry.list(), limit)?;
+    Ok(ahead)
 }

@@ -6,29 +6,24 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use twinprobe_access::{AuditLog, Principal, Role};
-use twinprobe_api::{RuleAction, RuleDocument, RuleStatus};
+use twinprobe_access::{AuditLog, Role};
+use twinprobe_api::{RuleDocument, RuleStatus};
 use twinprobe_config::is_probe_name;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
-use twinprobe_rules::{FLEET, Rule};
 
 use crate::engine::conditions::{Conditions, tag};
 use crate::engine::deploy::cause::ChangeAuthor;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::probe::probe::Probe;
 use crate::rules::actions::{FiringContext, RuleActions};
-use crate::rules::changes::check_changes;
-use crate::rules::cycles::{changed, cycle, made};
+use crate::rules::ahead::Preparation;
+use crate::rules::check::{self, CheckedExpressions, check_expressions};
 use crate::rules::judge::ShapedRule;
 use crate::rules::options::RuleOptions;
-use crate::rules::probes::{self, below, check_probe, whole};
+use crate::rules::outbox::courier::Courier;
 use crate::rules::runner::RuleRunner;
 use crate::store::rule_revisions::StoredRuleRevision;
 use crate::store::rules::StoredRule;
-
-/// The number of rules that there may be.
-const MOST_RULES: usize = 64;
 
 /// The rules, each with a task of its own.
 pub struct RuleBook {
@@ -115,6 +110,8 @@ impl RuleBook {
             shaped: ShapedRule::default(),
             previous: None,
             ahead: None,
+            preparation: Preparation::default(),
+            courier: Courier::default(),
         };
         let task = tokio::spawn(runner.run());
         self.rules.lock().insert(name.to_owned(), LiveRule { stored, stop, task });
@@ -144,15 +141,17 @@ impl RuleBook {
                 format!("{name:?} is not a name of a rule; the same names as for probes are possible");
             return Err(Rejection::from(Finding::config("name", message)).into());
         }
+        let checked = check_expressions(&self.engine, &document).await;
         let _change = self.changes.lock().await;
-        self.put_alone(name, document, author, when).await
+        self.put_alone(name, document, checked, author, when).await
     }
 
-    /// Does the same while no other rule is put.
+    /// Puts a rule while the caller prevents other puts.
     pub async fn put_alone(
         &self,
         name: &str,
         document: RuleDocument,
+        checked: Result<CheckedExpressions, EngineError>,
         author: ChangeAuthor,
         when: &Conditions,
     ) -> Result<(PutOutcome, RuleStatus), EngineError> {
@@ -163,13 +162,15 @@ impl RuleBook {
             && known.state.stopped.is_none()
             && by.role.is_some_and(|role| role.name() == known.role)
         {
-            return Ok((PutOutcome::Unchanged, status(name, known)));
+            return Ok((PutOutcome::Unchanged, self.status(name, known)));
         }
         let probe = self.engine.registry.get(&document.watch).map_err(|_| {
             let message = format!("there is no probe named {}; deploy it first", document.watch);
             EngineError::Rejected(Finding::config("watch", message).into())
         })?;
-        self.check(name, &document, &probe, by).await?;
+        let mut others = self.documents();
+        others.retain(|(other, _)| other != name);
+        check::check(&self.engine, (name, &document), &others, checked, &probe.stored.config, by).await?;
         let retained = self.engine.retained(&document.watch)?;
         let newest = retained.windows.newest().map_or(0, |newest| newest.seq());
         let role = by.role.map_or("", Role::name);
@@ -190,73 +191,9 @@ impl RuleBook {
         };
         self.keep(name, &stored, author.message).await?;
         tracing::info!(rule = name, revision = stored.revision, pushed_by = stored.pushed_by, "a rule runs");
-        let shown = status(name, &stored);
+        let shown = self.status(name, &stored);
         self.spawn(name, stored);
         Ok((outcome, shown))
-    }
-
-    /// Refuses a rule that can't be judged, whose probes would be refused, or that would keep itself busy.
-    async fn check(
-        &self,
-        name: &str,
-        document: &RuleDocument,
-        probe: &Arc<Probe>,
-        by: &Principal,
-    ) -> Result<(), EngineError> {
-        if document.scope.as_deref() == Some(FLEET) {
-            let message = "a daemon judges the windows of its own node; `twinprobe stream --rules` judges those of a fleet";
-            return Err(Rejection::from(Finding::config("scope", message)).into());
-        }
-        let shape = self.engine.in_turn(&document.watch, Probe::shape).await?;
-        Rule::new(document.clone(), shape.clone())?;
-        let (engine, of) = (Arc::clone(&self.engine), document.clone());
-        let templates = tokio::task::spawn_blocking(move || probes::templates(&engine, &of)).await??;
-        let mut others = self.documents();
-        others.retain(|(other, _)| other != name);
-        if others.len() >= MOST_RULES {
-            return Err(EngineError::Conflict(format!("there are {MOST_RULES} rules, which is the limit")));
-        }
-        if let Some(way) = cycle(document, others.iter().map(|(_, other)| other)) {
-            let message = format!(
-                "the rule would watch its own probes: the windows of {} lead to those of {}",
-                way[0],
-                way[1..].join(", then of ")
-            );
-            return Err(Rejection::from(Finding::config("watch", message)).into());
-        }
-        check_changes(&self.engine, document, &others, by)?;
-        for (index, action) in document.actions.iter().enumerate() {
-            let RuleAction::Apply(wanted) = action else { continue };
-            let field = format!("do[{index}].apply");
-            self.check_name(name, &format!("{field}.name"), &wanted.name, &others)?;
-            let wanted = whole(wanted, &templates, &shape).map_err(|rejection| below(&field, rejection))?;
-            check_probe(&field, &wanted, &probe.stored.config, by)?;
-        }
-        Ok(())
-    }
-
-    /// Refuses a probe with a name that another client or another rule uses.
-    fn check_name(
-        &self,
-        rule: &str,
-        field: &str,
-        probe: &str,
-        others: &[(String, RuleDocument)],
-    ) -> Result<(), EngineError> {
-        let refused = |message: String| EngineError::from(Rejection::from(Finding::config(field, message)));
-        let takes = |other: &RuleDocument| made(other).chain(changed(other)).any(|name| name == probe);
-        if let Some((other, _)) = others.iter().find(|(_, other)| takes(other)) {
-            let message =
-                format!("rule {other} deploys or changes a probe of this name; choose another name");
-            return Err(refused(message));
-        }
-        let owner = format!("rule:{rule}");
-        let present = self.engine.registry.get(probe).ok();
-        if present.is_some_and(|present| present.stored.pushed_by.as_ref() != Some(&owner)) {
-            let message = "there is a probe of this name that this rule has not made; choose another name";
-            return Err(refused(message.to_owned()));
-        }
-        Ok(())
     }
 
     /// Stores a rule. After an error the rule before continues.
@@ -301,12 +238,12 @@ impl RuleBook {
 
     pub fn get(&self, name: &str) -> Result<RuleStatus, EngineError> {
         let stored = self.stored(name).ok_or_else(|| missing(name))?;
-        Ok(status(name, &stored))
+        Ok(self.status(name, &stored))
     }
 
     /// All rules, ordered by name.
     pub fn list(&self) -> Vec<RuleStatus> {
-        self.rules.lock().iter().map(|(name, rule)| status(name, &rule.stored.lock())).collect()
+        self.rules.lock().iter().map(|(name, rule)| self.status(name, &rule.stored.lock())).collect()
     }
 
     /// Deletes a rule, and the probes that it has made.
@@ -339,8 +276,7 @@ impl RuleBook {
         self.engine.telemetry.rules.forget(name);
         self.engine.deployer.store.release_objects(name);
         let actions = self.actions(name, &stored);
-        let window = stored.state.window;
-        let firing = FiringContext { instance: &stored.instance, window, time: "", index: 0 };
+        let firing = FiringContext { window: stored.state.window };
         for probe in &stored.begun() {
             if let Err(error) = actions.delete(probe, &firing, true).await {
                 tracing::warn!(
@@ -351,8 +287,49 @@ impl RuleBook {
                 );
             }
         }
+        if !stored.outbox.is_empty() {
+            let notifications = stored.outbox.len();
+            tracing::warn!(
+                rule = name,
+                notifications,
+                "notifications end with their rule; they had not arrived"
+            );
+        }
         tracing::info!(rule = name, "the rule is deleted");
         Ok(())
+    }
+
+    /// Returns a rule as clients see it.
+    fn status(&self, name: &str, stored: &StoredRule) -> RuleStatus {
+        let exists = |probe: &str| self.engine.registry.get(probe).is_ok();
+        let state = match (&stored.state.stopped, stored.state.firing) {
+            (Some(_), _) => "stopped",
+            (None, Some(_)) => "firing",
+            (None, None) if exists(&stored.document.watch) => "watching",
+            (None, None) => "waiting",
+        };
+        let now = i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
+        RuleStatus {
+            name: name.to_owned(),
+            state: state.into(),
+            reason: stored.state.stopped.clone(),
+            revision: stored.revision,
+            created: stored.created.clone(),
+            pushed_by: stored.pushed_by.clone(),
+            role: stored.role.clone().into(),
+            window: stored.state.window,
+            holds: stored.state.holds,
+            missed: stored.missed,
+            actions_left: stored.state.actions_left(&stored.document, now),
+            last_error: stored.last_error.clone(),
+            no_value: stored.no_value.clone(),
+            notifications: stored.notifications(),
+            probes: stored.made.iter().filter(|probe| exists(probe)).cloned().collect(),
+            gone: stored.made.iter().filter(|probe| !exists(probe)).cloned().collect(),
+            changed: stored.changed.keys().cloned().collect(),
+            firings: stored.firings.clone(),
+            rule: stored.document.clone(),
+        }
     }
 }
 
@@ -363,32 +340,4 @@ pub fn missing(name: &str) -> EngineError {
 /// Checks the conditions of a request against the present rule.
 fn check(when: &Conditions, known: Option<&StoredRule>) -> Result<(), EngineError> {
     when.check_tag(known.map(|known| tag(known.revision, &known.created)))
-}
-
-/// Returns a rule as clients see it.
-fn status(name: &str, stored: &StoredRule) -> RuleStatus {
-    let state = match (&stored.state.stopped, stored.state.firing) {
-        (Some(_), _) => "stopped",
-        (None, Some(_)) => "firing",
-        (None, None) => "watching",
-    };
-    let now = i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
-    RuleStatus {
-        name: name.to_owned(),
-        state: state.into(),
-        reason: stored.state.stopped.clone(),
-        revision: stored.revision,
-        created: stored.created.clone(),
-        pushed_by: stored.pushed_by.clone(),
-        role: stored.role.clone().into(),
-        window: stored.state.window,
-        holds: stored.state.holds,
-        missed: stored.missed,
-        actions_left: stored.state.actions_left(&stored.document, now),
-        last_error: stored.last_error.clone(),
-        probes: stored.made.iter().cloned().collect(),
-        changed: stored.changed.keys().cloned().collect(),
-        firings: stored.firings.clone(),
-        rule: stored.document.clone(),
-    }
 }

@@ -1,21 +1,18 @@
-//! Changes of probes that are there: a rule gives one of them other definitions and variables, and takes that back.
+//! Changes of existing probes: a rule gives one of them other definitions and variables, and later reverts
+//! the change.
 
 use axum::http::StatusCode;
-use twinprobe_access::Principal;
-use twinprobe_api::{ConfigDocument, RuleAction, RuleChange, RuleDocument};
+use twinprobe_api::{ConfigDocument, RuleChange};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_library::ChoiceError;
 
 use crate::engine::conditions::{Conditions, tag};
-use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
 use crate::rules::actions::{ActionError, FiringContext, RuleActions, announce, ended, fault};
-use crate::rules::cycles::{changed, made};
-use crate::rules::probes::below;
 use crate::store::rules::{ChangedProbe, StoredRule};
 
 /// Returns a configuration with other choices.
-fn chosen(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument, Rejection> {
+pub fn chosen(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument, Rejection> {
     twinprobe_library::changed(config, change).map_err(|error| {
         let field = if matches!(error, ChoiceError::Sample(_)) { "sample" } else { "" };
         Rejection::from(Finding::config(field, error.to_string()))
@@ -42,7 +39,7 @@ impl RuleActions {
         &self,
         name: &str,
         changed: Option<&ChangedProbe>,
-        firing: &FiringContext<'_>,
+        firing: &FiringContext,
     ) -> Result<(), ActionError> {
         let done = match changed {
             Some(ChangedProbe { before, after }) => self.reconfigure(name, before, after, firing).await?,
@@ -58,7 +55,7 @@ impl RuleActions {
         name: &str,
         from: &ConfigDocument,
         to: &ConfigDocument,
-        firing: &FiringContext<'_>,
+        firing: &FiringContext,
     ) -> Result<bool, ActionError> {
         let Ok(probe) = self.engine.registry.get(name) else { return Ok(false) };
         let present = &probe.stored.config;
@@ -93,7 +90,7 @@ impl RuleActions {
     pub async fn change_back(&self, stored: &StoredRule) -> Result<Option<String>, EngineError> {
         let mut failed = None;
         let window = stored.state.window;
-        let firing = FiringContext { instance: &stored.instance, window, time: "", index: 0 };
+        let firing = FiringContext { window };
         for (probe, ChangedProbe { before, after }) in &stored.changed {
             match self.reconfigure(probe, after, before, &firing).await {
                 Ok(true) => {}
@@ -104,37 +101,4 @@ impl RuleActions {
         }
         Ok(failed)
     }
-}
-
-/// Refuses changes of probes that are not there, that the author may not make, or that another rule deploys or changes.
-pub fn check_changes(
-    engine: &Engine,
-    document: &RuleDocument,
-    others: &[(String, RuleDocument)],
-    by: &Principal,
-) -> Result<(), EngineError> {
-    for (index, action) in document.actions.iter().enumerate() {
-        let RuleAction::Change(change) = action else { continue };
-        let field = format!("do[{index}].change");
-        let refused = |message: String| {
-            EngineError::from(Rejection::from(Finding::config(format!("{field}.name"), message)))
-        };
-        let name = change.name.as_str();
-        let busy = |other: &RuleDocument| made(other).chain(changed(other)).any(|touched| touched == name);
-        if let Some((other, _)) = others.iter().find(|(_, other)| busy(other)) {
-            return Err(refused(format!("rule {other} deploys or changes this probe; one rule can do so")));
-        }
-        let probe = engine.registry.get(name);
-        let probe = probe.map_err(|_| refused(format!("there is no probe named {name}; deploy it first")))?;
-        // The values from windows are not known yet.
-        if serde_json::to_string(change).is_ok_and(|text| text.contains("{{")) {
-            continue;
-        }
-        let config = chosen(&probe.stored.config, change).map_err(|rejection| below(&field, rejection))?;
-        permitted(name, &config, by).map_err(|error| match error {
-            EngineError::Rejected(rejection) => EngineError::Rejected(below(&field, rejection)),
-            error => error,
-        })?;
-    }
-    Ok(())
 }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use twinprobe_api::{RuleAction, RuleDocument};
 use twinprobe_ebpf_common::Format;
+use twinprobe_ebpf_common::finding::Rejection;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 use twinprobe_rules::{Judgement, Rule, WindowView};
 
@@ -13,7 +15,9 @@ use crate::api::documents::document;
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::window::delivery::Delivery;
+use crate::rules::actions::RuleActions;
 use crate::rules::probes;
+use crate::store::rules::StoredRule;
 
 /// The largest document that a rule reads, in bytes.
 const LARGEST: usize = 16 << 20;
@@ -23,18 +27,33 @@ const LARGEST: usize = 16 << 20;
 pub struct ReadWindow {
     pub seq: u64,
     pub shape: WindowShape,
-    /// The document, or the reason why it is missing.
+    /// The document of the window, or the reason why the document is missing.
     pub document: Result<Arc<Value>, String>,
 }
 
-/// The rule for windows of one shape. Windows of another shape need another one.
+/// The rule for windows of one shape. Windows of another shape need another rule object.
 #[derive(Debug, Default)]
 pub struct ShapedRule(Option<(String, Arc<Rule>)>);
 
-/// Reads a retained window. Other readers still get it.
+/// Reads a retained window. Other readers still get the window.
 pub async fn read(engine: &Arc<Engine>, probe: &str, seq: u64) -> Result<ReadWindow, EngineError> {
     let delivery = engine.window(probe, seq).await?;
     rendered(engine, delivery, seq).await
+}
+
+/// Returns the document of the window before the window `seq`, if the rule has judged that window: the `known` one, or that of the
+/// store after a start of the daemon.
+pub async fn before(
+    actions: &RuleActions,
+    stored: &Mutex<StoredRule>,
+    seq: u64,
+    known: Option<Arc<Value>>,
+) -> Option<Arc<Value>> {
+    if known.is_some() {
+        return known;
+    }
+    let judged = stored.lock().before(seq)?;
+    read(&actions.engine, &actions.watched, judged).await.ok()?.document.ok()
 }
 
 /// Renders a window and parses its document.
@@ -54,24 +73,34 @@ pub async fn rendered(engine: &Arc<Engine>, delivery: Delivery, seq: u64) -> Res
 }
 
 impl ShapedRule {
-    /// Returns the rule for windows of this shape. An error names the part that the windows lack.
-    pub fn of(&mut self, document: &RuleDocument, shape: &WindowShape) -> Result<Arc<Rule>, String> {
+    /// Returns the rule for windows of this shape. A rejection names the parts that the windows lack.
+    pub async fn of(
+        &mut self,
+        document: &RuleDocument,
+        shape: WindowShape,
+    ) -> Result<Result<Arc<Rule>, Rejection>, EngineError> {
         if let Some((digest, rule)) = &self.0
             && *digest == shape.digest
         {
-            return Ok(Arc::clone(rule));
+            return Ok(Ok(Arc::clone(rule)));
         }
-        let rule = Rule::new(document.clone(), shape.clone()).map_err(|rejection| {
-            let found = rejection.findings.iter().map(|finding| {
-                let field = finding.field.as_deref().unwrap_or_default();
-                format!("{field}: {}", finding.message)
-            });
-            found.collect::<Vec<_>>().join("; ")
-        })?;
-        let rule = Arc::new(rule);
-        self.0 = Some((shape.digest.clone(), Arc::clone(&rule)));
-        Ok(rule)
+        let (digest, document) = (shape.digest.clone(), document.clone());
+        let checked = tokio::task::spawn_blocking(move || Rule::new(document, shape)).await?;
+        Ok(checked.map(|rule| {
+            let rule = Arc::new(rule);
+            self.0 = Some((digest, Arc::clone(&rule)));
+            rule
+        }))
     }
+}
+
+/// Returns the findings in one line.
+pub fn reasons(rejection: &Rejection) -> String {
+    let found = rejection.findings.iter().map(|finding| {
+        let field = finding.field.as_deref().unwrap_or_default();
+        format!("{field}: {}", finding.message)
+    });
+    found.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns a time of a document in nanoseconds since the Unix epoch.
@@ -80,39 +109,41 @@ pub fn nanoseconds(time: &str) -> i64 {
     i64::try_from(time).unwrap_or(i64::MAX)
 }
 
-/// The judgement of a window, and the actions that would follow.
-pub struct Judged {
-    pub judgement: Result<Judgement, String>,
-    pub actions: Result<Vec<RuleAction>, String>,
+/// A window and the one before it, for a rule. The work is done away from the threads that answer requests.
+#[derive(Clone)]
+pub struct JudgedPair {
+    pub rule: Arc<Rule>,
+    pub window: Result<Arc<Value>, String>,
+    pub before: Option<Arc<Value>>,
 }
 
-/// Evaluates the rule away from the threads that answer requests.
-pub async fn judge(
-    engine: &Arc<Engine>,
-    rule: Arc<Rule>,
-    window: Result<Arc<Value>, String>,
-    before: Option<Arc<Value>>,
-) -> Result<Judged, EngineError> {
-    let engine = Arc::clone(engine);
-    let work = move || {
-        let failed = |error: String| Judged { judgement: Err(error.clone()), actions: Err(error) };
-        let document = match window {
-            Ok(document) => document,
-            Err(error) => return Ok(failed(error)),
+impl JudgedPair {
+    /// Evaluates the conditions.
+    pub async fn judge(&self) -> Result<Result<Judgement, String>, EngineError> {
+        let of = self.clone();
+        let work = move || of.with(|window, before| of.rule.judge(window, before));
+        Ok(tokio::task::spawn_blocking(work).await?)
+    }
+
+    /// Returns the actions of a firing.
+    pub async fn actions(
+        &self,
+        engine: &Arc<Engine>,
+    ) -> Result<Result<Vec<RuleAction>, String>, EngineError> {
+        let (of, engine) = (self.clone(), Arc::clone(engine));
+        let work = move || {
+            let templates = probes::templates(&engine, of.rule.document())?;
+            Ok(of.with(|window, before| of.rule.actions(window, before, Some(&templates))))
         };
-        let views = WindowView::new(&document)
-            .and_then(|window| Ok((window, before.as_deref().map(WindowView::new).transpose()?)));
-        let (window, before) = match views {
-            Ok(views) => views,
-            Err(error) => return Ok(failed(error)),
-        };
-        let judgement = rule.judge(&window, before.as_ref());
-        let holds = judgement.as_ref().is_ok_and(|judgement| judgement.when);
-        let actions = match holds {
-            true => rule.actions(&window, before.as_ref(), &probes::templates(&engine, rule.document())?),
-            false => Ok(Vec::new()),
-        };
-        Ok(Judged { judgement, actions })
-    };
-    tokio::task::spawn_blocking(work).await?
+        tokio::task::spawn_blocking(work).await?
+    }
+
+    fn with<T>(
+        &self,
+        of: impl FnOnce(&WindowView<'_>, Option<&WindowView<'_>>) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let window = WindowView::new(self.window.as_deref().map_err(String::clone)?)?;
+        let before = self.before.as_deref().map(WindowView::new).transpose()?;
+        of(&window, before.as_ref())
+    }
 }

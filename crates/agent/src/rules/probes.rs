@@ -32,7 +32,7 @@ pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<Conf
     Ok(config)
 }
 
-/// Reads the templates that a rule names. One that is not there is left out.
+/// Reads the templates that a rule names. Missing templates are left out.
 pub fn templates(engine: &Engine, document: &RuleDocument) -> Result<Templates, EngineError> {
     let mut found = Templates::new();
     for name in document.templates() {
@@ -54,7 +54,7 @@ pub fn whole<'a>(
     let config = templates.get(name);
     let config = config
         .ok_or_else(|| refused("template", &format!("there is no template named {name}; put it first")))?;
-    check_template(config, Some(shape)).map_err(|message| refused("template", &message))?;
+    check_template(config, Some(shape)).map_err(|finding| below("template", finding.into()))?;
     match serde_json::to_value(config) {
         Ok(Value::Object(config)) => Ok(Cow::Owned(RuleProbe { config: Some(config), ..probe.clone() })),
         _ => Err(refused("template", &"the template is not an object")),
@@ -94,7 +94,7 @@ pub fn known(engine: &Engine, name: &str) -> Result<ConfigDocument, EngineError>
     }
     twinprobe_library::library_probe(name).map_err(|_| {
         let message = format!(
-            "no probe {name} runs here, nor does the library have one; deploy it, or send its configuration as part config"
+            "no probe {name} runs here, and the library has none; deploy it, or send its configuration as part config"
         );
         EngineError::Rejected(refused("watch", &message))
     })

@@ -8,6 +8,7 @@ use crate::engine::conditions::Conditions;
 use crate::engine::deploy::cause::ChangeAuthor;
 use crate::engine::error::EngineError;
 use crate::rules::book::{RuleBook, missing};
+use crate::rules::check::check_expressions;
 
 impl RuleBook {
     /// Returns the documents of a rule so far, oldest first.
@@ -26,7 +27,20 @@ impl RuleBook {
         author: ChangeAuthor,
         when: &Conditions,
     ) -> Result<RuleStatus, EngineError> {
+        let wanted = self.wanted(name, to).await?;
+        let checked = check_expressions(&self.engine, &wanted.rule).await;
         let _change = self.changes.lock().await;
+        if self.wanted(name, to).await? != wanted {
+            let message = format!("rule {name} has changed meanwhile; send the rollback again");
+            return Err(EngineError::Conflict(message));
+        }
+        let author = author.explained(|| format!("back to revision {}", wanted.revision));
+        let (_, status) = self.put_alone(name, wanted.rule, checked, author, when).await?;
+        Ok(status)
+    }
+
+    /// Returns the revision of a rule that a rollback leads to.
+    async fn wanted(&self, name: &str, to: Option<u64>) -> Result<RuleRevision, EngineError> {
         let revisions = self.revisions(name).await?;
         let known: Vec<_> = revisions.iter().map(|revision| revision.revision.to_string()).collect();
         let wanted = match to {
@@ -34,11 +48,7 @@ impl RuleBook {
             None => revisions.into_iter().rev().find(|revision| !revision.current),
         };
         match (wanted, to) {
-            (Some(RuleRevision { rule, revision, .. }), _) => {
-                let author = author.explained(|| format!("back to revision {revision}"));
-                let (_, status) = self.put_alone(name, rule, author, when).await?;
-                Ok(status)
-            }
+            (Some(wanted), _) => Ok(wanted),
             (None, Some(to)) => Err(EngineError::Missing(format!(
                 "rule {name} has no revision {to}; it has {}",
                 known.join(", ")

@@ -3,24 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use twinprobe_api::{RuleAction, RuleFiring};
 use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_faults::crash;
-use twinprobe_rules::{Decision, Rule};
+use twinprobe_rules::{Decision, Judgement};
 use twinprobe_store::Durable;
 
 use crate::engine::deploy::loaded::LoadedAhead;
 use crate::engine::error::{EngineError, describe};
 use crate::engine::probe::retained::RetainedWindows;
 use crate::rules::actions::{ActionError, FiringContext, RuleActions};
-use crate::rules::judge::{self, Judged, ShapedRule};
+use crate::rules::ahead::Preparation;
+use crate::rules::judge::{self, JudgedPair, ShapedRule, reasons};
+use crate::rules::outbox::courier::Courier;
 use crate::store::rules::{PendingActions, StoredRule};
 
-/// The attempts at an action that may succeed later, and the time before the second one. It doubles each time.
+/// The attempts at an action that may succeed later, and the time before the second attempt. The time doubles
+/// each time.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 /// The time after which a store that failed is tried again.
@@ -33,10 +35,12 @@ pub struct RuleRunner {
     /// True once the rule must end: it was replaced or deleted, or the daemon stops.
     pub stop: watch::Receiver<bool>,
     pub shaped: ShapedRule,
-    /// The window before, if it was the last one that was judged.
+    /// The window before, if it was the last judged one.
     pub previous: Option<(u64, Arc<Value>)>,
     /// The probe of the first action that is to be taken, if it is loaded already.
     pub ahead: Option<Box<LoadedAhead>>,
+    pub preparation: Preparation,
+    pub courier: Courier,
 }
 
 impl RuleRunner {
@@ -44,11 +48,10 @@ impl RuleRunner {
     pub async fn run(mut self) {
         let mut disturbed = self.actions.engine.registry.disturbed.subscribe();
         let mut told = None;
-        let document = self.stored.lock().document.clone();
-        let prepared = tokio::spawn(self.actions.prepare(&document));
         while !self.has_to_end() {
             disturbed.borrow_and_update();
             let watched = self.actions.engine.retained(&self.actions.watched).ok();
+            self.prepare_probes();
             // Windows that are closed from here on wake the rule.
             let changed = watched.as_ref().map(|watched| watched.windows.changed());
             let pause = match self.advance(watched.as_ref()).await {
@@ -71,10 +74,23 @@ impl RuleRunner {
                 _ = self.stop.changed() => {}
                 _ = disturbed.changed() => {}
                 () = window(changed) => {}
+                () = self.courier.wait() => {}
                 () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             }
         }
-        prepared.abort();
+    }
+
+    /// Has the probes of the rule prepared while there are none.
+    fn prepare_probes(&mut self) {
+        let (is_stopped, is_idle) = {
+            let stored = self.stored.lock();
+            (stored.state.stopped.is_some(), stored.pending.is_none() && stored.made.is_empty())
+        };
+        if is_stopped {
+            self.preparation.end();
+        } else if is_idle {
+            self.preparation.begin(&self.actions, &self.stored);
+        }
     }
 
     fn has_to_end(&self) -> bool {
@@ -83,6 +99,7 @@ impl RuleRunner {
 
     /// Takes one step. Returns false if there is nothing to do now.
     async fn advance(&mut self, watched: Option<&RetainedWindows>) -> Result<bool, EngineError> {
+        self.deliver().await?;
         let (pending, is_ending, is_stopped) = {
             let stored = self.stored.lock();
             (stored.pending.clone(), stored.is_ending, stored.state.stopped.is_some())
@@ -93,26 +110,26 @@ impl RuleRunner {
         if is_ending {
             return self.end().await.map(|()| true);
         }
-        let Some(watched) = watched else { return Ok(false) };
+        let Some(watched) = watched else { return self.end_without_probe().await };
         if is_stopped {
             self.actions.hold(None).await?;
             return Ok(false);
         }
         let next = self.next(watched);
-        let judged = self.stored.lock().state.window;
-        self.actions.hold(Some(judged)).await?;
+        let unneeded = self.stored.lock().unneeded();
+        self.actions.hold(Some(unneeded)).await?;
         let Some(entry) = next else { return Ok(false) };
         self.judge(&entry).await.map(|()| true)
     }
 
-    /// Returns the next window, and counts those that were removed unread.
+    /// Returns the next window, and counts unread windows that were removed.
     fn next(&mut self, watched: &RetainedWindows) -> Option<WindowEntry> {
         let mut stored = self.stored.lock();
         if stored.instance != watched.origin.instance {
             // Another probe of this name counts its windows from the beginning.
             stored.instance.clone_from(&watched.origin.instance);
             (stored.state.window, stored.state.holds) = (0, 0);
-            self.previous = None;
+            (stored.judged, self.previous) = (None, None);
         }
         let entry = watched.windows.next_after(stored.state.window)?;
         let missed = entry.seq - stored.state.window - 1;
@@ -138,9 +155,10 @@ impl RuleRunner {
             Err(error) => return Err(error),
         };
         let document = self.stored.lock().document.clone();
-        let rule = match self.shaped.of(&document, &read.shape) {
+        let rule = match self.shaped.of(&document, read.shape).await? {
             Ok(rule) => rule,
-            Err(reason) => {
+            Err(rejection) => {
+                let reason = reasons(&rejection);
                 let reason = format!("window {} is not one that the rule can judge: {reason}", entry.seq);
                 return self
                     .commit(Durable::Now, |stored| {
@@ -150,13 +168,14 @@ impl RuleRunner {
                     .await;
             }
         };
-        let before = self.previous.take().filter(|(seq, _)| seq + 1 == entry.seq).map(|(_, window)| window);
-        let Judged { judgement, actions } =
-            judge::judge(&self.actions.engine, Arc::clone(&rule), read.document.clone(), before).await?;
-        self.previous = read.document.ok().map(|document| (read.seq, document));
+        let known = self.previous.take().filter(|(seq, _)| seq + 1 == entry.seq).map(|(_, window)| window);
+        let before = judge::before(&self.actions, &self.stored, entry.seq, known).await;
+        let pair = JudgedPair { rule, window: read.document, before };
+        let judgement = pair.judge().await?;
+        self.previous = pair.window.clone().ok().map(|document| (read.seq, document));
         let end = judge::nanoseconds(&entry.end);
         crash::point("rule_judged");
-        self.decide(&rule, entry, end, Judged { judgement, actions }).await?;
+        self.decide(&pair, entry, end, judgement).await?;
         crash::point("rule_decided");
         Ok(())
     }
@@ -164,41 +183,52 @@ impl RuleRunner {
     /// Makes the decision about a window, and stores it together with the position.
     async fn decide(
         &mut self,
-        rule: &Rule,
+        pair: &JudgedPair,
         entry: &WindowEntry,
         end: i64,
-        Judged { judgement, actions }: Judged,
+        judgement: Result<Judgement, String>,
     ) -> Result<(), EngineError> {
         let mut next = self.stored.lock().clone();
+        next.no_value = judgement
+            .as_ref()
+            .ok()
+            .and_then(|judgement| judgement.missing)
+            .map(|missing| missing.to_string());
         if let Err(error) = &judgement {
             next.last_error = Some(format!("window {}: {error}", entry.seq));
         }
-        let decision = next.state.step(rule, entry.seq, end, judgement);
+        let decision = next.state.step(&pair.rule, entry.seq, end, judgement);
+        next.judged = Some(entry.seq);
         if next.state.stopped.is_some() {
             next.last_error.clone_from(&next.state.stopped);
             next.is_ending = true;
         }
         let durable = if decision.is_some() || next.is_ending { Durable::Now } else { Durable::Soon };
-        match (decision, actions) {
-            (Some(Decision::Fire { window }), Ok(actions)) => {
-                tracing::info!(rule = self.actions.rule, window, "fires");
-                let taken = actions.iter().cloned().map(RuleAction::without_sources).collect();
-                let time = entry.end.clone();
-                next.pending = Some(PendingActions { window, actions, done: 0 });
-                let (done, ended, error) = (None, None, None);
-                next.fired(RuleFiring { window, time, actions: taken, done, ended, error });
-            }
-            (Some(Decision::Fire { window }), Err(reason)) => {
-                next.stop(format!("the actions can't be made of window {window}: {reason}"));
-            }
-            (Some(Decision::End { .. }), _) => next.is_ending = true,
-            (None, _) => {}
+        match decision {
+            Some(Decision::Fire { window }) => match pair.actions(&self.actions.engine).await? {
+                Ok(actions) => {
+                    tracing::info!(rule = self.actions.rule, window, "fires");
+                    let shown = |action: &RuleAction| action.clone().without_sources().masked();
+                    let taken = actions.iter().map(shown).collect();
+                    let time = entry.end.clone();
+                    next.pending = Some(PendingActions { window, actions, done: 0 });
+                    let (done, ended, error) = (None, None, None);
+                    next.fired(RuleFiring { window, time, actions: taken, done, ended, error });
+                }
+                Err(reason) => {
+                    next.stop(format!("the actions can't be made of window {window}: {reason}"));
+                }
+            },
+            Some(Decision::End { .. }) => next.is_ending = true,
+            None => {}
         }
         let first = next.pending.as_ref().and_then(|pending| pending.actions.first().cloned());
         let has_fired = first.is_some();
         // Loading touches no packet, so it need not wait for the disk.
-        let loading = self.actions.ahead(first.as_ref());
+        let mut preparation = std::mem::take(&mut self.preparation);
+        let loading = self.actions.ahead(first.as_ref(), &mut preparation);
         let (kept, ahead) = tokio::join!(self.commit(durable, |stored| *stored = next), loading);
+        self.preparation = preparation;
         kept?;
         self.ahead = ahead;
         self.actions.engine.telemetry.rules.judged(&self.actions.rule, has_fired);
@@ -208,6 +238,7 @@ impl RuleRunner {
     /// Takes the actions of a firing that are not taken yet.
     async fn act(&mut self, pending: PendingActions) -> Result<(), EngineError> {
         let PendingActions { window, actions, done } = pending;
+        let time = self.stored.lock().time_of(window);
         for (index, action) in actions.iter().enumerate().skip(done) {
             let taken = match self.prepare(action).await? {
                 Ok(()) => self.attempt(action, window, index).await,
@@ -221,14 +252,14 @@ impl RuleRunner {
             match taken {
                 Ok(()) => {
                     self.commit(Durable::Now, |stored| {
-                        if let RuleAction::Apply(probe) = action {
-                            stored.made.insert(probe.name.clone());
+                        match action {
+                            RuleAction::Apply(probe) => drop(stored.made.insert(probe.name.clone())),
+                            RuleAction::Notify(url) => stored.send(window, index, url),
+                            RuleAction::Change(_) | RuleAction::Delete(_) | RuleAction::Mark(_) => {}
                         }
                         stored.pending = stored.pending.take().filter(|_| !is_last);
                         stored.pending.iter_mut().for_each(|pending| pending.done = index + 1);
-                        if is_last {
-                            mark(stored, window, |firing| firing.done = Some(Timestamp::now().to_string()));
-                        }
+                        stored.settle(window, &time);
                     })
                     .await?;
                 }
@@ -236,7 +267,7 @@ impl RuleRunner {
                     let reason = format!("do[{index}] of window {window}: {reason}");
                     return self
                         .commit(Durable::Now, |stored| {
-                            mark(stored, window, |firing| firing.error = Some(reason.clone()));
+                            stored.mark(window, &time, |firing| firing.error = Some(reason.clone()));
                             stored.stop(reason);
                         })
                         .await;
@@ -264,23 +295,13 @@ impl RuleRunner {
 
     /// Takes an action. After a failure that may pass it tries again, each time after a longer pause.
     async fn attempt(&mut self, action: &RuleAction, window: u64, index: usize) -> Result<(), ActionError> {
-        let (instance, time) = {
-            let stored = self.stored.lock();
-            let time = stored.firings.iter().rev().find(|firing| firing.window == window);
-            (stored.instance.clone(), time.map(|firing| firing.time.clone()).unwrap_or_default())
-        };
-        let firing = FiringContext { instance: &instance, window, time: &time, index };
+        let firing = FiringContext { window };
         let (mut attempt, mut ahead) = (1, self.ahead.take());
         loop {
             let ahead = ahead.take();
             let taken = match action {
-                // A receiver may keep a message waiting. Changes of probes end soon, and their outcome must be known.
-                RuleAction::Notify(_) => tokio::select! {
-                    taken = self.actions.take(action, &firing, None) => taken,
-                    _ = self.stop.changed() => {
-                        Err(ActionError { reason: "the rule ends".to_owned(), again: false })
-                    }
-                },
+                // The courier sends it: a receiver may keep a message waiting.
+                RuleAction::Notify(_) => return Ok(()),
                 RuleAction::Change(change) => {
                     let changed = self.stored.lock().changed.get(&change.name).cloned();
                     self.actions.change(&change.name, changed.as_ref(), &firing).await
@@ -308,49 +329,8 @@ impl RuleRunner {
         }
     }
 
-    /// Ends the actions of the rule.
-    async fn end(&mut self) -> Result<(), EngineError> {
-        let (instance, made) = {
-            let stored = self.stored.lock();
-            (stored.instance.clone(), stored.made.clone())
-        };
-        let window = self.stored.lock().state.window;
-        let firing = FiringContext { instance: &instance, window, time: "", index: 0 };
-        let stored = self.stored.lock().clone();
-        let mut failed = self.actions.change_back(&stored).await?;
-        for name in &made {
-            if let Err(error) = self.actions.delete(name, &firing, true).await {
-                failed = Some(format!("probe {name} can't be removed: {}", error.reason));
-            }
-        }
-        crash::point("rule_ended");
-        // A probe that stays ends with its lease.
-        self.commit(Durable::Now, |stored| {
-            stored.made.clear();
-            stored.changed.clear();
-            stored.is_ending = false;
-            let ended = Timestamp::now().to_string();
-            if let Some(firing) = stored.firings.last_mut() {
-                firing.ended.get_or_insert(ended);
-            }
-            stored.last_error = failed.or(stored.last_error.take());
-        })
-        .await?;
-        let stopped = self.stored.lock().state.stopped.clone();
-        if let Some(reason) = stopped {
-            tracing::error!(
-                rule = self.actions.rule,
-                reason,
-                "the rule has stopped; PUT it again to start it"
-            );
-            self.actions.engine.telemetry.rules.set_stopped(&self.actions.rule, true);
-            self.actions.note_stop(&reason, &firing);
-        }
-        Ok(())
-    }
-
     /// Changes the record, and waits until the store has it. After an error nothing has changed.
-    async fn commit(
+    pub(super) async fn commit(
         &self,
         durable: Durable,
         change: impl FnOnce(&mut StoredRule),
@@ -376,9 +356,4 @@ async fn window(changed: Option<watch::Receiver<u64>>) {
         }
         None => std::future::pending().await,
     }
-}
-
-/// Changes the record of the firing at a window.
-fn mark(stored: &mut StoredRule, window: u64, change: impl FnOnce(&mut RuleFiring)) {
-    stored.firings.iter_mut().rev().find(|firing| firing.window == window).map(change);
 }

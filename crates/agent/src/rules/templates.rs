@@ -1,6 +1,7 @@
 //! Templates: configurations that rules deploy with values of windows in them. They are put before the rules that name them,
 //! and stay as long as a rule names them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,6 +9,7 @@ use twinprobe_access::Principal;
 use twinprobe_api::{ConfigDocument, RuleDocument, TemplateStatus};
 use twinprobe_config::is_probe_name;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
+use twinprobe_ebpf_common::window::shape::WindowShape;
 use twinprobe_rules::check_template;
 
 use crate::engine::conditions::{Conditions, tag};
@@ -50,6 +52,10 @@ impl RuleBook {
                 format!("{name:?} is not a name of a template; the same names as for probes are possible");
             return Err(Rejection::from(Finding::config("name", message)).into());
         }
+        // The check of the expressions takes a while, so it holds no lock.
+        let shapes = self.shapes(name).await;
+        let (of, over) = (config.clone(), shapes.clone());
+        let checked = tokio::task::spawn_blocking(move || check_expressions(&of, &over)).await?;
         let _change = self.changes.lock().await;
         let known = self.stored_template(name).await?;
         when.check_tag(known.as_ref().map(|known| tag(known.revision, &known.created)))?;
@@ -57,6 +63,11 @@ impl RuleBook {
             return Ok((PutOutcome::Unchanged, self.shown(name, known.clone())));
         }
         self.check_template(name, &config, &author.principal).await?;
+        checked?;
+        if self.shapes(name).await != shapes {
+            let message = "the rules that name the template have changed meanwhile; put the template again";
+            return Err(EngineError::Conflict(message.to_owned()));
+        }
         let now = Timestamp::now().to_string();
         let stored = StoredTemplate {
             revision: known.as_ref().map_or(1, |known| known.revision + 1),
@@ -72,7 +83,7 @@ impl RuleBook {
         Ok((outcome, self.shown(name, stored)))
     }
 
-    /// Refuses a template that can't be deployed. The windows of each rule that names it must have the values in it.
+    /// Refuses a template that can't be deployed.
     async fn check_template(
         &self,
         name: &str,
@@ -89,18 +100,20 @@ impl RuleBook {
         if placed.goes_nowhere() {
             placed.interface = Some(SOME_INTERFACE.to_owned());
         }
-        permitted(name, &placed, by)?;
-        let refused = |message| EngineError::from(Rejection::from(Finding::config("", message)));
-        check_template(config, None).map_err(refused)?;
+        permitted(name, &placed, by).map(drop)
+    }
+
+    /// Returns the rules that name a template, with the shapes of their windows.
+    async fn shapes(&self, name: &str) -> Vec<(String, WindowShape)> {
+        let mut shapes = Vec::new();
         for (rule, document) in self.documents() {
             if document.templates().any(|named| named == name)
                 && let Ok(shape) = self.engine.in_turn(&document.watch, Probe::shape).await
             {
-                let checked = check_template(config, Some(&shape));
-                checked.map_err(|message| refused(format!("rule {rule} names the template: {message}")))?;
+                shapes.push((rule, shape));
             }
         }
-        Ok(())
+        shapes
     }
 
     pub async fn delete_template(&self, name: &str, when: &Conditions) -> Result<(), EngineError> {
@@ -132,6 +145,19 @@ impl RuleBook {
         let rules = self.users(name);
         TemplateStatus { name: name.to_owned(), revision, created, changed, pushed_by, rules, config }
     }
+}
+
+/// Checks the expressions of a template. The windows of each rule that names it must have the values in it.
+fn check_expressions(config: &ConfigDocument, rules: &[(String, WindowShape)]) -> Result<(), Rejection> {
+    check_template(config, None)?;
+    let mut known = BTreeSet::new();
+    for (rule, shape) in rules.iter().filter(|(_, shape)| known.insert(&shape.digest)) {
+        check_template(config, Some(shape)).map_err(|mut finding| {
+            finding.message = format!("rule {rule} names the template: {}", finding.message);
+            finding
+        })?;
+    }
+    Ok(())
 }
 
 fn missing(name: &str) -> EngineError {

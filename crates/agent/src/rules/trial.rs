@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 use twinprobe_access::Principal;
-use twinprobe_api::{ConfigDocument, RuleDecision, RuleDocument, RuleTrial};
-use twinprobe_rules::{Decision, Rule, RuleState};
+use twinprobe_api::{ConfigDocument, RuleAction, RuleDecision, RuleDocument, RuleTrial};
+use twinprobe_rules::{Decision, RuleState};
 
 use crate::engine::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::replay::replay::UploadedCaptures;
 use crate::engine::window::delivery::Delivery;
-use crate::rules::judge::{self, Judged, ReadWindow};
+use crate::rules::judge::{self, JudgedPair, ReadWindow, ShapedRule};
 
-/// A rule, and the probe whose windows it is tried on.
+/// A rule, and the probe whose windows the trial judges.
 pub struct TriedRule {
     pub rule: RuleDocument,
     pub probe: String,
@@ -25,8 +25,7 @@ pub struct TriedRule {
 /// The position of a trial.
 #[derive(Default)]
 struct Progress {
-    /// The rule for windows of one shape, and the digest of that shape.
-    checked: Option<(String, Arc<Rule>)>,
+    shaped: ShapedRule,
     state: RuleState,
     previous: Option<Result<Arc<serde_json::Value>, String>>,
 }
@@ -65,27 +64,19 @@ impl Progress {
     ) -> Result<Option<RuleDecision>, EngineError> {
         let Some(window) = delivery.window().cloned() else { return Ok(None) };
         let ReadWindow { seq, shape, document: read } = judge::rendered(engine, delivery, window.seq).await?;
-        let known = self.checked.take().filter(|(digest, _)| *digest == shape.digest);
-        let (digest, rule) = match known {
-            Some(known) => known,
-            None => (shape.digest.clone(), Arc::new(Rule::new(document.clone(), shape)?)),
-        };
-        self.checked = Some((digest, Arc::clone(&rule)));
-        let before = self.previous.take().and_then(Result::ok);
-        let Judged { judgement, actions } =
-            judge::judge(engine, Arc::clone(&rule), read.clone(), before).await?;
-        self.previous = Some(read);
+        let rule = self.shaped.of(document, shape).await??;
+        let before = self.previous.replace(read.clone()).and_then(Result::ok);
+        let pair = JudgedPair { rule, window: read, before };
         let end = judge::nanoseconds(&window.end);
-        Ok(self.state.step(&rule, seq, end, judgement).map(|decision| {
-            let (decision, actions) = match decision {
-                Decision::Fire { .. } => ("fire", actions),
-                Decision::End { .. } => ("end", Ok(Vec::new())),
-            };
-            let (actions, error) = match actions {
-                Ok(actions) => (actions, None),
-                Err(error) => (Vec::new(), Some(error)),
-            };
-            RuleDecision { window: seq, time: window.end, decision: decision.into(), actions, error }
-        }))
+        let (decision, actions) = match self.state.step(&pair.rule, seq, end, pair.judge().await?) {
+            Some(Decision::Fire { .. }) => ("fire", pair.actions(engine).await?),
+            Some(Decision::End { .. }) => ("end", Ok(Vec::new())),
+            None => return Ok(None),
+        };
+        let (actions, error) = match actions {
+            Ok(actions) => (actions.into_iter().map(RuleAction::masked).collect(), None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        Ok(Some(RuleDecision { window: seq, time: window.end, decision: decision.into(), actions, error }))
     }
 }

@@ -68,8 +68,9 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
     })
 }
 
-/// Returns the instance of a probe whose file does not have one, since an earlier version has written it. The file has
-/// the time of the creation, and stays as it is until it is written again with this instance.
+/// Returns the instance of a probe whose file has none, because an earlier version wrote the file. The
+/// instance is the time of the creation, and the file stays unchanged until it is written again with this
+/// instance.
 fn instance_of(file: &[u8]) -> String {
     hex(&Sha256::digest(file)[..16])
 }
@@ -152,7 +153,7 @@ mod tests {
         StoredRevision { created: stored().created, pushed_by: None, message: None, config: document() }
     }
 
-    /// Files of all earlier versions must stay readable. Never change these files: add new ones.
+    /// Files of all earlier versions must stay readable. Never change these files; only add new ones.
     #[test]
     fn files_of_every_version_are_read() {
         let of_file = |file| StoredProbe { instance: Some(instance_of(file)), ..stored() };

@@ -8,7 +8,7 @@ use crate::store::record::{StoredProbe, StoredRevision};
 use crate::store::room::Dropped;
 use crate::store::{REVISIONS, Store, format, history};
 
-/// A probe's state that is not the stored one yet. Dropping the value discards the state.
+/// A state of a probe that is not yet the stored one. Dropping the value discards the state.
 #[derive(Debug)]
 #[must_use]
 pub struct PendingRecord<'a> {
@@ -50,8 +50,8 @@ impl Store {
             revision = Some(format::file(&content).map_err(encoded)?);
         }
         let record = format::file(probe).map_err(encoded)?;
-        // A committed state names objects. They must exist after a power failure, also those that an earlier
-        // daemon wrote.
+        // A committed state names objects. The objects must exist after a power failure, even if an earlier
+        // daemon wrote them.
         self.sync_objects(probe.running.iter().flat_map(|running| running.objects.values()))?;
         let (name, number) = (name.to_owned(), probe.revision);
         let dropped = Dropped::default();
@@ -60,8 +60,8 @@ impl Store {
 }
 
 impl PendingRecord<'_> {
-    /// Makes the state the stored one. After an error the store is as before, and the caller brings the
-    /// kernel back to that state as well.
+    /// Makes the state the stored one. After an error the store is unchanged, and the caller restores that
+    /// state in the kernel as well.
     pub fn commit(self) -> Result<(), StoreError> {
         let Self { store, name, number, record, revision, dropped, change: entry } = self;
         let oldest = store.oldest_change();

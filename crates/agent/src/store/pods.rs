@@ -1,5 +1,5 @@
-//! The file `pods.json`: the pods of the node as a local agent has reported them, so that a daemon that
-//! starts knows them before the agent comes back.
+//! The file `pods.json`: the pods of the node as a local agent has reported them. A starting daemon knows
+//! them before the agent reconnects.
 
 use std::io;
 
@@ -20,13 +20,13 @@ impl Store {
         let parsed = read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
         parsed.unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {
-                tracing::warn!(path = %path.display(), %error, "the pods can't be read; they are told again");
+                tracing::warn!(path = %path.display(), %error, "the file of pods can't be read; the agent must report them again");
             }
             PodTable::default()
         })
     }
 
-    /// Replaces the pods. The new ones are on disk when this returns; after an error the old ones are.
+    /// Replaces the pods. The new pods are on disk when this returns; after an error the old ones are.
     pub fn keep_pods(&self, table: &PodTable) -> Result<(), StoreError> {
         let path = self.state_dir.join(FILE);
         let keep = || -> io::Result<()> {

@@ -1,5 +1,6 @@
-//! The room on the disk that probes take beside their windows: configurations, revisions and compiled sources. A change
-//! first removes the oldest revisions, as it does when there are too many. If that is not enough, it is refused.
+//! The room on the disk that probes take beside their windows: configurations, revisions and compiled
+//! sources. A change first removes the oldest revisions, as with too many revisions. If that is not enough,
+//! the daemon refuses the change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -63,7 +64,7 @@ impl Used {
         self.revisions.get(name).into_iter().flatten().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Takes the oldest revision of a probe out, but none of the `kept` newest ones. Returns its number.
+    /// Takes the oldest revision of a probe out, but never one of the `kept` newest. Returns its number.
     fn drop_oldest(&mut self, name: &str, kept: usize) -> Option<(u64, u64)> {
         let revisions = self.revisions.get_mut(name)?;
         (revisions.len() > kept).then(|| revisions.remove(0))
@@ -146,7 +147,7 @@ impl Store {
     fn expect_room(&self, rows: u64, files: u64, freed: u64, keep_free: u64) -> io::Result<Option<String>> {
         let room = room(&self.state_dir, keep_free)?;
         let keep = room.keep_free.saturating_mul(KEEP_FREE_TIMES);
-        // Rows go to the log, which keeps the size that it once had, and then to the file.
+        // Rows go to the log, which keeps its largest size so far, and then to the file.
         let log = fs::metadata(self.database.log()).map_or(0, |log| log.len());
         let reused = self.database.unused().saturating_add(freed);
         let needed = rows.saturating_sub(log) + rows.saturating_sub(reused) + files;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use twinprobe_api::{ConfigDocument, RuleAction, RuleDocument, RuleFiring};
+use twinprobe_api::{ConfigDocument, RuleAction, RuleDocument, RuleFiring, RuleNotification};
 use twinprobe_rules::RuleState;
 use twinprobe_store::{Connection, Durable, params};
 
@@ -13,6 +13,8 @@ use crate::store::error::StoreError;
 
 /// The number of firings that a rule remembers.
 const FIRINGS: usize = 50;
+/// The word in a rule for the window before.
+const PREVIOUS: &str = "previous";
 /// The version of records.
 const VERSION: u64 = 1;
 
@@ -24,12 +26,15 @@ pub struct StoredRule {
     /// The time when the rule was first put, RFC 3339.
     pub created: String,
     pub pushed_by: String,
-    /// The name of the role that the actions have.
+    /// The name of the role of the actions.
     pub role: String,
     pub document: RuleDocument,
     /// The probe whose windows have the numbers in `state`.
     pub instance: String,
     pub state: RuleState,
+    /// The last window that the rule has judged; `None` before the first one.
+    #[serde(default)]
+    pub judged: Option<u64>,
     /// The actions of the last firing, if they are not all taken.
     pub pending: Option<PendingActions>,
     /// True if the daemon must remove the probes of `made` and change those of `changed` back.
@@ -42,7 +47,30 @@ pub struct StoredRule {
     /// The windows that were removed before the rule could judge them.
     pub missed: u64,
     pub last_error: Option<String>,
+    /// The reason why a condition had no value in the last window.
+    #[serde(default)]
+    pub no_value: Option<String>,
+    /// The notifications that have not arrived yet, oldest first.
+    #[serde(default)]
+    pub outbox: Vec<StoredNotification>,
     pub firings: Vec<RuleFiring>,
+}
+
+/// A notification that has not arrived yet. It has the identity of its firing, so that receivers recognize repeats.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredNotification {
+    /// The watched probe, and its instance.
+    pub probe: String,
+    pub instance: String,
+    pub window: u64,
+    /// The end of the window.
+    pub time: String,
+    /// The number of the action in the rule.
+    pub index: usize,
+    pub url: String,
+    /// The attempts that have failed.
+    pub attempts: u32,
+    pub error: Option<String>,
 }
 
 /// A probe before and after a change. The record has it before the change is made.
@@ -52,8 +80,8 @@ pub struct ChangedProbe {
     pub after: ConfigDocument,
 }
 
-/// Actions that are being taken. After a crash the first one that is not done is taken again: either a repeat
-/// of it changes nothing, or it carries the identity of the firing.
+/// Actions that are being taken. After a crash the daemon takes the first unfinished action again: either a
+/// repeat of it changes nothing, or it carries the identity of the firing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingActions {
     /// The number of the window.
@@ -75,14 +103,33 @@ impl StoredRule {
             document,
             instance,
             state: RuleState { window: newest, ..RuleState::default() },
+            judged: None,
             pending: None,
             is_ending: false,
             made: BTreeSet::new(),
             changed: BTreeMap::new(),
             missed: 0,
             last_error: None,
+            no_value: None,
+            outbox: Vec::new(),
             firings: Vec::new(),
         }
+    }
+
+    /// Returns the window before the window `seq`, if the rule compares windows and has judged that one.
+    pub fn before(&self, seq: u64) -> Option<u64> {
+        self.judged.filter(|judged| judged + 1 == seq).filter(|_| self.compares())
+    }
+
+    /// Tells whether a condition or an action may name the window before.
+    fn compares(&self) -> bool {
+        serde_json::to_string(&self.document).is_ok_and(|text| text.contains(PREVIOUS))
+    }
+
+    /// Returns the number of the last window that the rule does not need any more.
+    pub fn unneeded(&self) -> u64 {
+        let window = self.state.window;
+        self.before(window + 1).map_or(window, |before| before - 1)
     }
 
     /// Returns the probes that the rule has deployed, or may have.
@@ -105,7 +152,44 @@ impl StoredRule {
         self.firings.clone_from(&earlier.firings);
         self.made = earlier.begun();
         self.changed.clone_from(&earlier.changed);
+        self.outbox.clone_from(&earlier.outbox);
         self.is_ending = !self.made.is_empty() || !self.changed.is_empty();
+    }
+
+    /// Changes the record of the firing at a window.
+    pub fn mark(&mut self, window: u64, time: &str, change: impl FnOnce(&mut RuleFiring)) {
+        let mut firings = self.firings.iter_mut().rev();
+        firings.find(|firing| firing.window == window && firing.time == time).map(change);
+    }
+
+    /// The time of the firing at a window.
+    pub fn time_of(&self, window: u64) -> String {
+        let firing = self.firings.iter().rev().find(|firing| firing.window == window);
+        firing.map(|firing| firing.time.clone()).unwrap_or_default()
+    }
+
+    /// Notes the end of a firing's actions, once all are taken and all notifications have arrived.
+    pub fn settle(&mut self, window: u64, time: &str) {
+        let is_pending = self.pending.as_ref().is_some_and(|pending| pending.window == window);
+        let is_waiting = self.outbox.iter().any(|waiting| waiting.window == window && waiting.time == time);
+        if !is_pending && !is_waiting {
+            self.mark(window, time, |firing| {
+                if firing.error.is_none() {
+                    firing.done.get_or_insert_with(|| jiff::Timestamp::now().to_string());
+                }
+            });
+        }
+    }
+
+    /// The notifications that have not arrived yet, for readers.
+    pub fn notifications(&self) -> Vec<RuleNotification> {
+        let shown = |waiting: &StoredNotification| RuleNotification {
+            window: waiting.window,
+            action: waiting.index,
+            attempts: waiting.attempts,
+            error: waiting.error.clone(),
+        };
+        self.outbox.iter().map(shown).collect()
     }
 
     /// Remembers a firing, and forgets the oldest.
@@ -151,8 +235,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Stores a rule. A loss of power may undo a write with [`Durable::Soon`]: then the rule judges the same windows
-    /// again.
+    /// Stores a rule. A power failure may undo a write with [`Durable::Soon`]: then the rule judges the same
+    /// windows again.
     pub fn keep_rule(&self, name: &str, rule: &StoredRule, durable: Durable) -> Result<(), StoreError> {
         let what = format!("rule {name}");
         let encoded = serde_json::to_vec(rule);

@@ -31,11 +31,11 @@ pub fn room(directory: &Path, keep_free: u64) -> io::Result<DiskRoom> {
     Ok(DiskRoom::of(&rustix::fs::statvfs(directory)?, keep_free))
 }
 
-/// The place for such files.
+/// The directory for spooled files.
 #[derive(Clone, Debug)]
 pub struct Spools {
     pub directory: PathBuf,
-    /// The bytes of the disk that they leave free.
+    /// The bytes of the disk that spooled files leave free.
     pub keep_free: u64,
 }
 

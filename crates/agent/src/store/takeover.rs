@@ -1,6 +1,6 @@
-//! The state of an earlier version, which had files instead of the store: `probes/NAME.json`, `expired/NAME.json` and
-//! `revisions/NAME/N.json` with records as the store has them, and `windows/NAME/`. One transaction takes it over, and
-//! then the files are removed. Nothing changes if a file can't be read.
+//! The state of an earlier version, which had files instead of the store: `probes/NAME.json`,
+//! `expired/NAME.json` and `revisions/NAME/N.json` with the store's records, and `windows/NAME/`. One
+//! transaction takes it over, and then the files are removed. Nothing changes if a file can't be read.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -84,7 +84,8 @@ pub fn register_budgets<'a>(
     registry.register("twinprobe_probe_max_seconds_per_packet", help, most);
 }
 
-/// Returns nanoseconds in seconds: the quotient is the nearest number to the decimal fraction, a product is not.
+/// Returns nanoseconds in seconds: the quotient is the nearest number to the decimal fraction, a product is
+/// not.
 fn seconds(nanoseconds: f64) -> f64 {
     nanoseconds / 1e9
 }

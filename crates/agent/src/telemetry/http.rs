@@ -1,5 +1,5 @@
-//! Counters of requests by route and method. All paths without a route count as one, and so do all unknown methods:
-//! otherwise clients could make up labels without end.
+//! Counters of requests by route and method. All paths without a route count as one path, and all unknown
+//! methods as one method: otherwise clients could make up labels without end.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Metrics of the process, under the names that all Prometheus client libraries use. Not by `metrics-process`: it reports to the
-//! facade `metrics`, and this page is made by `prometheus-client`.
+//! Metrics of the process, under the names that all Prometheus client libraries use. The crate
+//! `metrics-process` is not used: it reports to the facade `metrics`, but `prometheus-client` makes this
+//! page.
 
 use std::fs;
 use std::time::SystemTime;

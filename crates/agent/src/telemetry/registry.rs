@@ -70,7 +70,7 @@ impl Telemetry {
         Arc::clone(counters)
     }
 
-    /// Forgets a probe. Its counters are not shown any more, even while others still hold them.
+    /// Forgets a probe. Its counters are not shown any more, even if others still hold them.
     pub fn forget(&self, name: &str) {
         let mut probes = self.probes.lock();
         if probes.remove(name).is_some() {

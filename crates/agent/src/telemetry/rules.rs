@@ -29,6 +29,8 @@ pub struct RuleFamilies {
     firings: Family<OfRule, Counter>,
     actions: Family<OfOutcome, Counter>,
     stopped: Family<OfRule, Amount<u64>>,
+    waiting: Family<OfRule, Amount<u64>>,
+    given_up: Family<OfRule, Counter>,
 }
 
 impl RuleFamilies {
@@ -39,6 +41,8 @@ impl RuleFamilies {
             firings: Family::default(),
             actions: Family::default(),
             stopped: Family::default(),
+            waiting: Family::default(),
+            given_up: Family::default(),
         };
         registry.register(
             "twinprobe_rule_windows",
@@ -56,6 +60,10 @@ impl RuleFamilies {
         registry.register("twinprobe_rule_actions", help, families.actions.clone());
         let help = "Whether a rule has stopped itself";
         registry.register("twinprobe_rule_stopped", help, families.stopped.clone());
+        let help = "Notifications of a rule that have not arrived yet";
+        registry.register("twinprobe_rule_notifications_waiting", help, families.waiting.clone());
+        let help = "Notifications of a rule that did not arrive and are not sent again";
+        registry.register("twinprobe_rule_notifications_given_up", help, families.given_up.clone());
         families
     }
 
@@ -77,8 +85,18 @@ impl RuleFamilies {
         self.stopped.get_or_create(&of(rule)).set(is_stopped.into());
     }
 
+    pub fn set_waiting(&self, rule: &str, notifications: usize) {
+        self.waiting.get_or_create(&of(rule)).set(u64::try_from(notifications).unwrap_or(u64::MAX));
+    }
+
+    pub fn given_up(&self, rule: &str) {
+        self.given_up.get_or_create(&of(rule)).inc();
+    }
+
     pub fn forget(&self, rule: &str) {
         let label = of(rule);
+        self.waiting.remove(&label);
+        self.given_up.remove(&label);
         self.windows.remove(&label);
         self.missed.remove(&label);
         self.firings.remove(&label);

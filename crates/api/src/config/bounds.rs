@@ -10,9 +10,9 @@ use super::error::ParseError;
 
 /// The deepest nesting of arrays and objects. A configuration has seven levels at most.
 pub const DEPTH_LIMIT: usize = 64;
-/// The most bytes that the references of a YAML text may add to it.
+/// The most bytes by which the references of a YAML text may enlarge it.
 const REFERENCE_LIMIT: usize = 4 << 20;
-/// The number of directives of a YAML text. A parser compares each with all others.
+/// The number of directives of a YAML text. A parser compares each directive with all others.
 const DIRECTIVE_LIMIT: usize = 16;
 /// The bytes that a node of a document takes in addition to its scalar.
 const PART: usize = 32;
@@ -99,7 +99,7 @@ struct TextWalk {
     size: usize,
     /// The size of the targets of references.
     referred: usize,
-    /// For each open array and object, the anchor at it and the size before it.
+    /// For each open array and object, its anchor and the size before it.
     open: Vec<(usize, usize)>,
     /// The size of the node that each anchor names, once the node is complete.
     anchors: HashMap<usize, usize>,

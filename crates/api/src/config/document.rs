@@ -65,7 +65,7 @@ pub struct ConfigDocument {
 }
 
 impl ConfigDocument {
-    /// Sets the interfaces and the exceptions. An empty list leaves those of the configuration.
+    /// Sets the interfaces and the exceptions. An empty list leaves the list of the configuration.
     pub fn go_to(&mut self, interfaces: &[String], exclude: &[String]) {
         if !interfaces.is_empty() {
             (self.interface, self.pods, self.interfaces) = (None, None, Some(interfaces.to_vec()));
@@ -80,8 +80,8 @@ impl ConfigDocument {
         self.interface.is_none() && self.interfaces.is_none() && self.pods.is_none()
     }
 
-    /// Sets the labels of the pods in place of names of interfaces, and the exceptions. An empty list of exceptions
-    /// leaves those of the configuration.
+    /// Sets the labels of the pods in place of names of interfaces, and the exceptions. An empty list of
+    /// exceptions leaves the exceptions of the configuration.
     pub fn go_to_pods(&mut self, pods: PodsDocument, exclude: &[String]) {
         (self.interface, self.interfaces, self.pods) = (None, None, Some(pods));
         self.go_to(&[], exclude);
@@ -149,7 +149,7 @@ pub struct DirectionDocument {
     pub object: Option<String>,
     #[serde(deserialize_with = "present_map", skip_serializing_if = "Option::is_none")]
     pub defines: Option<BTreeMap<String, String>>,
-    /// Initial values of global variables, as documents render them.
+    /// Initial values of global variables, in the form of documents.
     #[serde(deserialize_with = "present_values", skip_serializing_if = "Option::is_none")]
     pub variables: Option<BTreeMap<String, Value>>,
     /// The numbers of entries of maps, in place of those that their definitions have.
@@ -172,7 +172,7 @@ impl DirectionDocument {
     }
 }
 
-/// One map, or one variable, that is read as a metric.
+/// One map, or one variable, that a metric reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricDocument {
@@ -210,7 +210,7 @@ pub struct MetricDocument {
     pub event_type: Option<String>,
 }
 
-/// The rules by which windows add up: one rule for the whole value, or one per field of the value.
+/// The rules for adding windows: one rule for the whole value, or one per field of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum MergeDocument {

@@ -1,4 +1,4 @@
-//! The mistakes for which a text is refused as a configuration.
+//! The mistakes in a text that make it invalid as a configuration.
 
 use twinprobe_ebpf_common::finding::Rejection;
 

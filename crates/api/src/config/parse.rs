@@ -31,7 +31,7 @@ pub fn parse_entries_yaml(bytes: &[u8]) -> Result<Vec<MapEntry>, ParseError> {
     yaml(bytes).map(|NewEntries(entries)| entries)
 }
 
-/// Reads another document from YAML or JSON, within the bounds that hold for configurations.
+/// Reads another document from YAML or JSON, within the bounds of configurations.
 pub fn parse_any_yaml<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
     yaml(bytes)
 }

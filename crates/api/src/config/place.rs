@@ -3,7 +3,7 @@
 use saphyr_parser::{Event, Parser};
 
 /// Returns the line and column, from 1, of the field at `path`, as in `to[0].nats.stream`. The place of a member is
-/// that of its name. Without such a field, this is the place of the nearest one around it.
+/// that of its name. Without such a field, the result is the place of the nearest field around it.
 pub fn place_of(text: &str, path: &str) -> Option<(usize, usize)> {
     let mut path = path;
     loop {
@@ -79,7 +79,7 @@ impl PathWalk<'_> {
         self.path == self.wanted && !self.path.is_empty()
     }
 
-    /// Appends the step to the node that begins. Returns the length of the path before.
+    /// Appends the step to the node that begins. Returns the length of the previous path.
     fn begin(&mut self) -> usize {
         let parent = self.path.len();
         match self.open.last_mut() {

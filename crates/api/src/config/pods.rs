@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::present::present_map;
 
-/// The pods whose interfaces a probe goes to. Without labels it is attached at all pods of the node.
+/// The pods whose interfaces a probe uses. Without labels it is attached at all pods of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PodsDocument {

@@ -23,8 +23,8 @@ impl RevisionKind {
     }
 }
 
-/// The `spec` of a `ProbeAssignment`: less than 1 KB, the only object that nodes watch. It does not say how
-/// far a rollout is on other nodes.
+/// The `spec` of a `ProbeAssignment`: less than 1 KB, the only object that nodes watch. It does not contain
+/// the progress of a rollout on other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -1,9 +1,11 @@
-//! The wish of people: a probe on many nodes, and the way to them.
+//! The wish of people: a probe or a rule on many nodes, and the way to them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::rule::RuleDocument;
 
 /// The `spec` of a `MonitoringProbe`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -145,6 +147,46 @@ pub enum OnFailure {
     Pause,
 }
 
+/// The `spec` of a `MonitoringRule`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FleetRuleSpec {
+    /// Where windows are judged: on each node, or those of the whole fleet together.
+    #[serde(default)]
+    pub scope: RuleScope,
+    /// The labels of nodes that the rule is for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// The rule, as the body of `PUT /v1/rules/{name}`.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::rule"))]
+    pub rule: RuleDocument,
+}
+
+/// Where the windows of a rule are judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum RuleScope {
+    /// Each node judges its own.
+    #[default]
+    Node,
+    /// The windows of all nodes count together.
+    Fleet,
+}
+
+impl FleetRuleSpec {
+    /// Returns the rule with the scope of the object.
+    #[must_use]
+    pub fn document(&self) -> RuleDocument {
+        let scope = match self.scope {
+            RuleScope::Fleet => Some(RuleDocument::FLEET.to_owned()),
+            RuleScope::Node => self.rule.scope.clone(),
+        };
+        RuleDocument { scope, ..self.rule.clone() }
+    }
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -171,5 +213,40 @@ mod schema {
 
     pub fn small_number(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 1000 })
+    }
+
+    pub fn rule(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "required": ["watch", "when", "do"],
+            "properties": {
+                "watch": { "type": "string", "description": "The probe whose windows the rule judges." },
+                "when": { "type": "string", "maxLength": 1024, "description": "The condition, in CEL." },
+                "for": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 1000,
+                    "description": "The number of windows in a row for which the condition must hold."
+                },
+                "until": {
+                    "type": "string",
+                    "maxLength": 1024,
+                    "description": "The condition that ends the actions of the rule, in CEL."
+                },
+                "do": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 8,
+                    "items": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+                    "description": "The actions."
+                },
+                "cooldown": {
+                    "type": "string",
+                    "description": "The time after a firing in which the rule does not fire again, such as 1m."
+                },
+                "max_actions_per_hour": { "type": "integer", "minimum": 1, "maximum": 1000 }
+            },
+            "x-kubernetes-preserve-unknown-fields": true
+        })
     }
 }

@@ -54,12 +54,12 @@ pub const VERIFIER: &[Advice] = &[
     ),
     (
         &["invalid mem access 'scalar'"],
-        "this is a number and no pointer any more: keep a pointer as a pointer (`void *`), and don't read addresses \
+        "this is a number now, not a pointer: keep a pointer as a pointer (`void *`), and don't read addresses \
          out of packets or maps",
     ),
     (
         &["invalid mem access 'inv'"],
-        "this is a number and no pointer any more: keep a pointer as a pointer (`void *`), and don't read addresses \
+        "this is a number now, not a pointer: keep a pointer as a pointer (`void *`), and don't read addresses \
          out of packets or maps",
     ),
     (
@@ -141,7 +141,7 @@ pub const VERIFIER: &[Advice] = &[
         &["unknown func"],
         "this kernel does not have the helper for this hook; `twinprobe capabilities` shows what it has",
     ),
-    (&["unreachable insn"], "remove the code that nothing leads to, as a statement after `return`"),
+    (&["unreachable insn"], "remove unreachable code, such as a statement after `return`"),
 ];
 
 /// Advice about messages of the compiler.
@@ -164,6 +164,11 @@ pub const COMPILER: &[Advice] = &[
     (&["loop not unrolled"], "give the loop a constant bound, or remove `#pragma unroll`"),
     (&["expected ';'"], "end the statement with `;`"),
     (
+        &["no member named", "'struct bpf_"],
+        "if a later kernel's <linux/bpf.h> has it, install those headers on the daemon's host (Debian: linux-libc-dev of backports), or \
+         include \"vmlinux.h\" in place of them; else look at the members in the header",
+    ),
+    (
         &["no member named"],
         "look at the members in the header of the structure; those of <linux/...> are as on the wire: `struct iphdr` has \
          saddr and daddr, `struct udphdr` has source and dest",
@@ -173,7 +178,10 @@ pub const COMPILER: &[Advice] = &[
         "eBPF functions take five arguments at most; hand over the address of a structure",
     ),
     (&["too few arguments"], "add the arguments that the function's declaration names"),
-    (&["redefinition of"], "there is one already, perhaps in a header: remove it or give yours another name"),
+    (
+        &["redefinition of"],
+        "the name is defined already, perhaps in a header: remove one definition or rename yours",
+    ),
     (
         &["incompatible integer to pointer"],
         "the context has addresses as numbers: `void *data = (void *)(long)ctx->data;`",

@@ -1,13 +1,13 @@
-//! The line of a source that a finding is about, and the names in it that an advice repeats.
+//! The line of a source with a finding, and the names in the line that an advice repeats.
 
 use std::borrow::Cow;
 
-/// A line of a source with the place in it that the compiler or the verifier has named.
+/// A line of a source with the place from a message of the compiler or the verifier.
 #[derive(Clone, Copy, Debug)]
 pub struct Excerpt<'a> {
     source: &'a str,
     line: &'a str,
-    /// The place in the line as an offset in bytes; the end of the line if it is not known.
+    /// The place in the line as an offset in bytes; the end of the line if the place is unknown.
     at: usize,
 }
 
@@ -20,7 +20,7 @@ impl<'a> Excerpt<'a> {
         Self { source, line, at }
     }
 
-    /// Returns the pointer that the line dereferences at the place or, if none is there, the first one of the line.
+    /// Returns the pointer that the line dereferences at the place, or else the first pointer of the line.
     pub fn pointer(&self) -> Option<&'a str> {
         let bytes = self.line.as_bytes();
         let mut found: Option<(usize, &str)> = None;
@@ -57,7 +57,7 @@ impl<'a> Excerpt<'a> {
         Some(word(after)).filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'))
     }
 
-    /// Returns the value by which a program of the source lets a packet pass.
+    /// Returns the value with which a program of the source accepts a packet.
     pub fn pass(&self) -> &'static str {
         if self.source.contains("<twinprobe.h>") {
             "TP_PASS"
@@ -68,7 +68,7 @@ impl<'a> Excerpt<'a> {
         }
     }
 
-    /// Returns the variable with the end of the packet, as the source calls it.
+    /// Returns the source's variable with the end of the packet.
     pub fn end(&self) -> Cow<'a, str> {
         let assigned = self.source.split_once("ctx->data_end").and_then(|(before, _)| {
             let (left, _) = before.lines().next_back()?.split_once('=')?;

@@ -6,7 +6,7 @@ use twinprobe_ebpf_common::unit::{included, is_vmlinux};
 use crate::problem::advice::{Advice, COMPILER, HEADERS, SPELLINGS, VERIFIER};
 use crate::problem::excerpt::Excerpt;
 
-/// Messages about an unknown name, which their last words quote.
+/// Messages about an unknown name, which is quoted at their end.
 const UNKNOWN: [&str; 7] = [
     "use of undeclared identifier",
     "unknown type name",
@@ -17,7 +17,13 @@ const UNKNOWN: [&str; 7] = [
     "incomplete definition of type",
 ];
 
-/// The advice about a header of which many projects bring their own copy, or another one with its name.
+/// The beginning of the message about names that no file defines.
+const UNDEFINED: &str = "the source uses ";
+const LINKED: &str = "define it in the source, or leave it out; where a header has it only for a macro that the project's build gives (`-D`), give \
+     that macro in `defines`; where the project's loader writes a number into the program, declare a `const volatile` variable, and give it a \
+     value in `variables`";
+
+/// The advice about a header of which many projects have their own copy, or a different header of that name.
 const OF_LIBBPF: &str =
     "bpf_helpers.h is libbpf's here: if the project has one of its own, copy it beside the source";
 /// Folders of the kernel's headers.
@@ -26,11 +32,14 @@ const KERNEL: [&str; 5] = ["linux/", "net/", "asm/", "asm-generic/", "uapi/"];
 const HELPERS: [&str; 4] =
     ["bpf/bpf_helpers.h", "bpf/bpf_endian.h", "bpf/bpf_core_read.h", "bpf/bpf_tracing.h"];
 
-/// Returns what to write instead, for one of the frequent messages of the compiler and the verifier. `source` is the
+/// Returns the correction for a frequent message of the compiler or the verifier. `source` is the
 /// text that the finding is about.
 pub fn hint(finding: &Finding, source: &str) -> Option<String> {
     let (message, place) = (&finding.message, Excerpt::new(source, finding.line, finding.column));
     match finding.stage {
+        Stage::Compile if is_of_source(finding, source) => {
+            Some("the source itself says so: where its build or loader gives the macro that it asks for, give the macro in `defines`".to_owned())
+        }
         Stage::Compile
             if message.starts_with("in ") && message.contains("/bpf_helper") && has_own_helpers(source) =>
         {
@@ -44,6 +53,13 @@ pub fn hint(finding: &Finding, source: &str) -> Option<String> {
         Stage::Admission => name_hint(message, source),
         Stage::Config | Stage::Attach => None,
     }
+}
+
+/// Tells whether an `#error` of the source is the reason.
+fn is_of_source(finding: &Finding, source: &str) -> bool {
+    let line = finding.line.and_then(|line| source.lines().nth(line.checked_sub(1)? as usize));
+    let directive = line.and_then(|line| line.trim_start().strip_prefix('#'));
+    directive.is_some_and(|directive| directive.trim_start().starts_with("error"))
 }
 
 fn has_own_helpers(source: &str) -> bool {
@@ -64,7 +80,7 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
     let name = if UNKNOWN.iter().any(|words| message.contains(words)) {
         quoted(message)?
     } else {
-        message.strip_prefix("the source uses ")?.split_once(" without defining it")?.0
+        message.strip_prefix(UNDEFINED)?.split_once(" without defining it")?.0.split(", ").next()?
     };
     if let Some((_, instead)) = SPELLINGS.iter().find(|(other, _)| *other == name) {
         return Some(format!(
@@ -79,6 +95,9 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
         ));
     }
     let Some((_, header)) = HEADERS.iter().find(|(begins, _)| name.starts_with(begins)) else {
+        if message.starts_with(UNDEFINED) {
+            return Some(LINKED.to_owned());
+        }
         // There is no hint if the compiler has suggested a name. Messages about incomplete types need none: the name is
         // known.
         let is_unclear = message.contains("undeclared identifier") && !message.contains("did you mean");
@@ -92,14 +111,24 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
     };
     // If the source includes the header already, the header does not define the name.
     let line = format!("#include <{header}>");
-    Some(if source.contains(&line) {
-        format!("check the spelling: <{header}> has no {name}")
-    } else {
-        format!("write `{line}` above")
+    let is_newer = *header == "linux/bpf.h" && name.starts_with("BPF_");
+    Some(match source.contains(&line) {
+        true if is_newer => {
+            format!(
+                "check the spelling; if a later <{header}> than this host's has {name}, give it in `defines`, or include \"vmlinux.h\" in place of it"
+            )
+        }
+        true => format!("check the spelling: <{header}> has no {name}"),
+        false if is_newer => {
+            format!(
+                "write `{line}` above; if the source has that line, this host's header is older than the name: give {name} in `defines`"
+            )
+        }
+        false => format!("write `{line}` above"),
     })
 }
 
-/// Returns an advice about a header that is not there.
+/// Returns an advice about a missing header.
 fn header_hint(message: &str) -> Option<String> {
     if !message.ends_with("file not found") {
         return None;

@@ -1,4 +1,4 @@
-//! A refusal as the daemon sends it, and its text for a person who must act on it.
+//! A refusal from the daemon, and its text for a person who must act on it.
 
 use std::fmt;
 

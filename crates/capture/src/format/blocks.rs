@@ -39,7 +39,7 @@ struct Section {
     interfaces: Vec<Interface>,
     words: Words,
     pcap_head: usize,
-    /// The time of the packet before.
+    /// The time of the previous packet.
     time_ns: u64,
 }
 
@@ -81,7 +81,7 @@ impl Blocks {
             Err(PcapError::BufferTooSmall) => {
                 return Err(Stop::Damaged(format!("the next one claims more than {LONGEST} bytes")));
             }
-            Err(_) => return Err(Stop::Damaged("what follows is not a packet".into())),
+            Err(_) => return Err(Stop::Damaged("the bytes after them are not a packet".into())),
         };
         let found = self.section.read(block)?;
         Ok(found.map_or(NextBlock::Other(size), |record| NextBlock::Packet(record, size)))
@@ -116,7 +116,7 @@ impl Section {
             }
             PcapBlockOwned::NG(_) => return Ok(None),
         };
-        // The blocks of pcapng say where the next one begins, for any content.
+        // The blocks of pcapng contain the start of the next one, for any content.
         let link = if record.captured > LONGEST { CaptureLink::TooLong } else { record.link };
         Ok(Some(CaptureRecord { link, ..record }))
     }
@@ -197,7 +197,7 @@ impl CaptureRecords for Blocks {
                             return Ok(None);
                         }
                         after if after == before => {
-                            return Err(Stop::Damaged("a block of it is too long".into()));
+                            return Err(Stop::Damaged("the next block is too long".into()));
                         }
                         _ => {}
                     }

@@ -1,11 +1,11 @@
-//! The interface that a packet was captured on, as the file describes it.
+//! The interface of a captured packet, as the file describes it.
 
 use pcap_parser::{InterfaceDescriptionBlock, Linktype, PcapHeader};
 
 /// The number of nanoseconds in a second.
 const SECOND: i128 = 1_000_000_000;
 
-/// The properties of an interface that its packets are read by.
+/// The properties of an interface that affect the reading of its packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface {
     pub link_type: Linktype,

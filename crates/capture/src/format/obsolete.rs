@@ -8,7 +8,7 @@ const TYPE: u32 = 2;
 pub const HEAD: usize = 20;
 /// The option of a packet that has its direction in the two lowest bits.
 pub const FLAGS: u16 = 2;
-/// The size of the head of an option, in bytes, and the multiple that its value is filled up to.
+/// The size of the head of an option, in bytes, and the multiple to which its value is padded.
 const OPTION: usize = 4;
 
 /// The byte order of a section.
@@ -38,7 +38,8 @@ impl Words {
         Some(if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
     }
 
-    /// Tells whether a type is that of the block. The library gives the types of blocks that it does not know in one byte order.
+    /// Tells whether a type is that of the block. The library gives unknown types of blocks in one byte
+    /// order.
     pub const fn is_obsolete(self, block_type: u32) -> bool {
         block_type == if self.big_endian { TYPE.swap_bytes() } else { TYPE }
     }
@@ -53,9 +54,9 @@ impl Words {
     }
 }
 
-/// Reads the content of a block; `None` if it is shorter than it says.
+/// Reads the content of a block; `None` if it is shorter than its length field.
 pub fn parse(words: Words, block: &[u8]) -> Option<ObsoletePacket> {
-    // A short number of the interface, then the packets that were lost before this one.
+    // A short number of the interface, then the number of packets lost before this one.
     let captured = words.word(block, 12)? as usize;
     let options = block.get(HEAD..)?.get(captured..)?;
     let options = options.get(captured.next_multiple_of(OPTION) - captured..).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! A packet as a file has it, before its link type matters.
+//! A packet in the file, before its link type matters.
 
 use twinprobe_ebpf_common::Direction;
 
 use crate::error::Stop;
 
-/// The most bytes of a packet that were captured. tcpdump and Wireshark take the same limit.
+/// The most bytes of a packet that were captured. tcpdump and Wireshark have the same limit.
 pub const LONGEST: usize = 256 << 10;
 
 /// The format of a packet's bytes.
@@ -40,7 +40,7 @@ pub trait CaptureRecords {
     /// Continues to the next packet; `None` at the end, also where the file ends within a packet.
     fn next(&mut self) -> Result<Option<CaptureRecord>, Stop>;
 
-    /// The bytes that the last record lies in.
+    /// The bytes around the last record.
     fn data(&self) -> &[u8];
 
     /// Tells whether the file has ended within a packet.

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::Direction;
 pub const HEADER: usize = 14;
 pub const IPV4: u16 = 0x0800;
 pub const IPV6: u16 = 0x86dd;
-/// The least number that is a type in the header of Ethernet, and not a length.
+/// The least number that is a type, not a length, in the header of Ethernet.
 pub const FIRST_TYPE: u16 = 0x0600;
 
 /// A hardware address.
@@ -32,12 +32,12 @@ pub struct Framed {
 pub enum UnfitFrame {
     /// The packet is of another kind of link.
     LinkType,
-    /// The packet of a kind of link that can carry IP carries something that no frame of Ethernet has.
+    /// The kind of link can carry IP, but this packet carries something that no frame of Ethernet has.
     NotIp,
-    /// The headers before the payload are not all there, or contradict themselves.
+    /// The headers before the payload are incomplete, or contradict themselves.
     Header,
     Encrypted,
-    /// Several frames are in one of 802.11.
+    /// Several frames are in one frame of 802.11.
     Aggregated,
     /// A part of a frame of 802.11 that is not the first one.
     Fragment,

@@ -68,7 +68,7 @@ pub fn name(link: CaptureLink) -> Cow<'static, str> {
     }
 }
 
-/// Finds out how a probe gets a packet with these captured bytes and this length.
+/// Finds the form of a packet with these captured bytes and this length.
 pub fn content(link: CaptureLink, bytes: &[u8], length: u32) -> Result<LinkContent, UnfitFrame> {
     let CaptureLink::Type(number) = link else { return Err(UnfitFrame::LinkType) };
     let framed = match number {
@@ -99,7 +99,8 @@ fn ip(bytes: &[u8], start: usize, length: u32, only: Option<u16>) -> Result<Fram
     Ok(Framed::new(found, start, bytes.len(), length))
 }
 
-/// A packet of a loopback interface: the family of its addresses, in the byte order of whichever machine, and the packet.
+/// A packet of a loopback interface: the family of its addresses, in the byte order of any machine, and the
+/// packet.
 fn loopback(bytes: &[u8], length: u32) -> Result<Framed, UnfitFrame> {
     let family = *bytes.first_chunk().ok_or(UnfitFrame::Header)?;
     let is_known = [u32::from_le_bytes(family), u32::from_be_bytes(family)]
@@ -168,7 +169,7 @@ impl Cooked {
         Ok(framed)
     }
 
-    /// The header has only the sender's address. The address of broadcasts is known without it.
+    /// The header has only the sender's address. The code knows the broadcast address without it.
     fn with_addresses(&self, framed: Framed) -> Framed {
         let source = self.address.first_chunk().filter(|address| address.len() == self.address_length);
         let source: Mac = source.copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The kinds of links, and the frames that probes get of their packets.
+//! The kinds of links, and the frames that probes get from their packets.
 
 pub mod framed;
 pub mod link;

@@ -1,4 +1,4 @@
-//! Frames of 802.11, as far as they carry IP: data frames that are not encrypted, with LLC and SNAP headers.
+//! Frames of 802.11 that carry IP: data frames without encryption, with LLC and SNAP headers.
 
 use crate::link::framed::{Framed, Mac, UnfitFrame};
 
@@ -7,8 +7,8 @@ const SNAP: [[u8; 6]; 2] = [[0xaa, 0xaa, 3, 0, 0, 0], [0xaa, 0xaa, 3, 0, 0, 0xf8
 /// The size of the frame check sequence behind a frame, in bytes.
 const CHECK: usize = 4;
 
-/// The type of data frames, and the bits of its subtype: one for frames without data, one for frames with a field about the
-/// quality of service.
+/// The type of data frames, and two bits of its subtype: for frames without data, and for frames with a
+/// quality-of-service field.
 const DATA: u8 = 2;
 const WITHOUT_DATA: u8 = 4;
 const WITH_QUALITY: u8 = 8;
@@ -37,7 +37,7 @@ pub fn radiotap(bytes: &[u8], start: usize, length: u32) -> Result<Framed, Unfit
     let flags = flags(header).ok_or(UnfitFrame::Header)?;
     let (mut end, mut length) = (bytes.len(), length);
     if flags & WITH_CHECK != 0 {
-        // A frame that was cut off has lost its end already.
+        // An incomplete frame has lost its end already.
         let on_link = (length as usize).saturating_sub(CHECK);
         end = end.min(on_link);
         length = u32::try_from(on_link).unwrap_or(length);

@@ -265,7 +265,7 @@ mod properties {
     ];
 
     proptest! {
-        /// Whatever a packet of any kind of link has in it, it is read or counted.
+        /// Any content of a packet of any kind of link is read or counted.
         #[test]
         fn each_packet_is_read_or_counted(
             link_type in prop_oneof![Just(0), Just(101), Just(105), Just(113), Just(127), Just(228), Just(276), 0..300_u32],
@@ -279,7 +279,7 @@ mod properties {
             }
         }
 
-        /// No bytes make the reader panic, whichever format they begin like.
+        /// No bytes make the reader panic, with any format's beginning.
         #[test]
         fn no_bytes_make_the_reader_panic(
             begin in prop::sample::select(BEGINNINGS.to_vec()),

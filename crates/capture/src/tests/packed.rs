@@ -55,8 +55,7 @@ fn compressed_files_may_be_cut_off() {
     let (front, back) = plain.split_at(100_000);
     let parts = [zstd(front), zstd(back)].concat();
     for packed in [gzip(&plain), parts] {
-        // The decoder of zstd gives the last bytes only when a frame has ended, because it may look back at
-        // them.
+        // The decoder of zstd keeps the last bytes until a frame has ended, because it may need them again.
         for end in [packed.len() * 2 / 3, packed.len() - 1] {
             let (found, is_cut_off) = packets(&packed[..end]).unwrap();
             assert!(is_cut_off && (100_000 / 616..=500).contains(&found.len()), "{} packets", found.len());
@@ -73,16 +72,17 @@ fn damage_of_compressed_files_is_told() {
     let at = packed.len() - 6;
     packed[at] ^= 1;
     let text = message(&packed);
-    assert!(text.starts_with("after 500 packets: what follows can't be decompressed"), "{text}");
+    assert!(text.starts_with("after 500 packets: the bytes after them can't be decompressed"), "{text}");
     let mut packed = zstd(&plain);
     packed.splice(4..8, [0xff; 4]);
     let text = message(&packed);
-    assert!(text.starts_with("after 0 packets: what follows can't be decompressed"), "{text}");
+    assert!(text.starts_with("after 0 packets: the bytes after them can't be decompressed"), "{text}");
     assert!(message(&gzip(b"no capture")).contains("neither pcap nor pcapng"));
     assert!(message(&gzip(b"")).contains("neither pcap nor pcapng"));
 }
 
-/// A gigabyte of zeros is a megabyte of gzip. What comes out counts, and little memory is taken.
+/// A gigabyte of zeros is a megabyte of gzip. The limit applies to the output, and the reader takes little
+/// memory.
 #[test]
 fn what_comes_out_has_a_limit() {
     let words = Words::BOTH[0];

@@ -53,7 +53,7 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
 fn stamps_have_the_resolution_of_their_interface() {
     for words in Words::BOTH {
         let offset = if words.big_endian { 100_i64.to_be_bytes() } else { 100_i64.to_le_bytes() };
-        // Ticks per second, as the option has them: 10 to the sixth (without the option), 10 to a power, 2 to a power.
+        // Ticks per second by the option: 10 to the sixth (without the option), 10 to a power, 2 to a power.
         type Case<'a> = (&'a [(u16, &'a [u8])], u64, u64);
         let interfaces: [Case<'_>; 7] = [
             (&[], 3_000_001, 3 * SECOND + 1000),
@@ -214,7 +214,7 @@ fn a_damaged_file_has_an_end() {
         assert_eq!(found.len(), ends[2..].iter().filter(|at| **at <= end).count(), "{end}");
         assert_eq!(is_cut_off, !ends.contains(&end), "{end}");
     }
-    // Every word, that of a length among them, has every kind of wrong value.
+    // Every word, lengths included, gets every kind of wrong value.
     for at in (0..whole.len()).step_by(4) {
         for wrong in [0, 1, 3, 12, 0xffff, 0x7fff_ffff, u32::MAX] {
             let mut file = whole.clone();

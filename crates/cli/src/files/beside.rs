@@ -13,8 +13,8 @@ const TYPES: u64 = 256 << 10;
 type UnreadFile = (PathBuf, io::Error);
 
 /// Returns the files that a source includes, and those that these include: paths from the source's folder, as the daemon gets
-/// them, and texts. Files that are not there, or not below the folder, are left out: if the compiler needs them, it says so with
-/// the line. A name that leads out of the folder means a file in it, as for the compiler.
+/// them, and texts. Missing files are left out: if the compiler needs one, its error has the line. A header that a
+/// name with `../` reaches above the folder is sent as one in it, unless the folder has one by that name.
 pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, UnreadFile> {
     let folder = match source.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -22,25 +22,33 @@ pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, Unr
     };
     let inside = folder.canonicalize().map_err(|error| (folder.to_owned(), error))?;
     let (mut files, mut seen) = (BTreeMap::new(), BTreeSet::new());
-    let mut open = vec![(String::new(), text.to_owned())];
-    while let Some((directory, text)) = open.pop() {
+    let mut open = vec![(String::new(), folder.to_owned(), text.to_owned())];
+    while let Some((directory, here, text)) = open.pop() {
+        let is_above = here.canonicalize().is_ok_and(|here| !here.starts_with(&inside));
         for name in included(&text) {
-            let places = [within(&directory, name), within("", name), within("", inside_of(name))];
-            let found = places.into_iter().flatten().find(|path| {
-                let path = folder.join(path).canonicalize();
-                path.is_ok_and(|path| path.starts_with(&inside) && path.is_file())
+            let (inner, may_leave) = (inside_of(name), is_above || name.starts_with("../"));
+            let places = [
+                (within(&directory, name), here.join(name)),
+                (within("", name), folder.join(name)),
+                (within("", inner), folder.join(inner)),
+                (within("", inner), here.join(name)),
+            ];
+            let found = places.into_iter().find_map(|(path, file)| {
+                let real = file.canonicalize().ok().filter(|real| real.is_file())?;
+                let is_header = || may_leave && real.extension().is_some_and(|ending| ending == "h");
+                path.filter(|_| real.starts_with(&inside) || is_header()).map(|path| (path, file))
             });
-            let Some(path) = found.filter(|path| seen.insert(path.clone())) else { continue };
-            let file = folder.join(&path);
-            // The daemon makes the types of its own kernel. Those of another one do not fit; they are far longer than a header by which a
-            // project chooses among such files, or declares a few types.
+            let Some((path, file)) = found.filter(|(path, _)| seen.insert(path.clone())) else { continue };
+            // The daemon makes the types of its own kernel. Types of another kernel do not fit. They are far
+            // longer than a header of a project that chooses among such files, or that declares a few types.
             let length = std::fs::metadata(&file).map_err(|error| (file.clone(), error))?.len();
             if is_vmlinux(&path) && length > TYPES {
                 continue;
             }
-            let text = std::fs::read_to_string(&file).map_err(|error| (file, error))?;
+            let text = std::fs::read_to_string(&file).map_err(|error| (file.clone(), error))?;
             let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
-            open.push((directory.to_owned(), text.clone()));
+            let here = file.parent().unwrap_or(folder).to_owned();
+            open.push((directory.to_owned(), here, text.clone()));
             files.insert(path, text);
         }
     }
@@ -71,11 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_below_the_folder_of_the_source_are_found() {
+    fn included_files_are_found_below_and_headers_above_the_folder_of_the_source() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::create_dir_all(at("probe/lib/deep")).unwrap();
-        for folder in ["probe/..data", "common", "probe/common"] {
+        for folder in ["probe/..data", "common", "probe/common", "types/deep"] {
             fs::create_dir_all(at(folder)).unwrap();
         }
         for (name, text) in [
@@ -88,6 +96,13 @@ mod tests {
             ("probe/unused.h", "int unused;"),
             ("probe/lib/brackets.h", "#include <linux/bpf.h>\n#include \"../../../common/shared.h\"\n"),
             ("common/shared.h", "int outside;"),
+            (
+                "types/above.h",
+                "#include \"near.h\"\n#include \"../types/deep/below.h\"\n#include \"secret\"\n",
+            ),
+            ("types/near.h", "int near;"),
+            ("types/deep/below.h", "int below;"),
+            ("types/secret", "not a header"),
             ("probe/common/shared.h", "int shared;"),
             ("probe/..data/linked.h", "int linked;"),
         ] {
@@ -100,7 +115,7 @@ mod tests {
         symlink("..data/linked.h", at("probe/linked.h")).unwrap();
         symlink("../outside.h", at("probe/way-out.h")).unwrap();
         let source = "// <unused.h>\n#include <lib/brackets.h>\n#include \"sizes.h\"\n#include \"vmlinux.h\"\n#include \"lib/vmlinux_x86.h\"\n#include \"lib/vmlinux.h\"\n#include \"linked.h\"\n\
-            #include \"way-out.h\"\n#include \"/etc/passwd\"\n#include \"missing.h\"\n#include \"lib\"\n";
+            #include \"way-out.h\"\n#include \"../types/above.h\"\n#include \"../types/secret\"\n#include \"/etc/passwd\"\n#include \"missing.h\"\n#include \"lib\"\n";
         let files = beside(&at("probe/probe.bpf.c"), source).unwrap();
         let names: Vec<&str> = files.keys().map(String::as_str).collect();
         let expected = [
@@ -111,12 +126,17 @@ mod tests {
             "lib/deep/b.h",
             "lib/vmlinux.h",
             "linked.h",
+            "outside.h",
             "sizes.h",
+            "types/above.h",
+            "types/deep/below.h",
+            "types/near.h",
         ];
         assert_eq!(names, expected);
         assert_eq!((&*files["linked.h"], &*files["common/shared.h"]), ("int linked;", "int shared;"));
         fs::write(at("probe/lib/c.h"), b"\xff").unwrap();
         let (file, error) = beside(&at("probe/probe.bpf.c"), source).unwrap_err();
+        let file = file.canonicalize().unwrap();
         assert!(file.ends_with("lib/c.h") && error.kind() == io::ErrorKind::InvalidData, "{error}");
     }
 

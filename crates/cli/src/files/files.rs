@@ -65,12 +65,13 @@ pub enum ContentError {
     TwoSources(&'static str),
 }
 
-/// Reads the configurations of a file (`-`: standard input) and the sources that they refer to.
+/// Reads the configurations of a file (`-`: standard input) and their sources.
 pub fn read(path: &Path) -> Result<Vec<ProbeFile>, ProbeFileError> {
     read_with(path, [None, None])
 }
 
-/// Does the same as [`read`], and takes the sources of ingress and egress from `sources` where these are given.
+/// Reads files as [`read`] does, and takes the sources of ingress and egress from `sources` where these are
+/// given.
 pub fn read_with(path: &Path, sources: [Option<&Path>; 2]) -> Result<Vec<ProbeFile>, ProbeFileError> {
     let stdin = path.as_os_str() == "-";
     let text = if stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };

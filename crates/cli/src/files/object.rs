@@ -2,8 +2,8 @@
 
 /// The first bytes of an ELF file.
 pub const ELF: &[u8] = b"\x7fELF";
-/// The sections that nothing reads which loads a program: the debug information is some times as long as all others, and type
-/// information needs no linker.
+/// The sections that no loader of programs reads: the debug information is several times as long as all
+/// others, and type information needs no linker.
 const UNUSED: [&[u8]; 3] = [b".debug_", b".rel.debug_", b".rel.BTF"];
 /// The places of fields in the header of a file, in bytes.
 const KIND: usize = 4;
@@ -22,11 +22,11 @@ const ALIGNMENT: usize = 48;
 const ENTRY: usize = 56;
 const PROGBITS: u32 = 1;
 const NOBITS: u32 = 8;
-/// The largest alignment of a section for which a new file has room.
+/// The largest alignment of a section that fits into a new file.
 const LARGEST_ALIGNMENT: usize = 4096;
 
-/// Returns an object without the content of sections that nothing reads. Each other section keeps its number. A file that is
-/// none of these objects stays as it is: the daemon says what is wrong with it.
+/// Returns an object without the content of unused sections. Each other section keeps its number. Any other
+/// file stays unchanged: the daemon reports what is wrong with it.
 pub fn slim(elf: Vec<u8>) -> Vec<u8> {
     slimmed(&elf).unwrap_or(elf)
 }

@@ -1,4 +1,4 @@
-//! The sources of a configuration as the user knows them: by the names of their files.
+//! The sources of a configuration by the names that the user knows: the names of their files.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ pub struct Sources {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// The file as the user wrote it or would find it; `None` for a text inside the configuration.
+    /// The path of the file in the user's words; `None` for a text inside the configuration.
     pub file: Option<String>,
     pub text: String,
-    /// The files that it includes, by their paths below its folder.
+    /// The included files, by their paths below its folder.
     pub beside: BTreeMap<String, SourceFile>,
 }
 
@@ -27,7 +27,11 @@ impl SourceFile {
     /// A source in a configuration, or in `file`, with the texts of the files that it includes.
     pub fn new(file: Option<&Path>, text: String, files: Option<&BTreeMap<String, String>>) -> Self {
         let of_one = |(name, text): (&String, &String)| {
-            let file = file.map(|file| file.with_file_name(name));
+            let file = file.map(|file| {
+                // A header above the folder has its name there.
+                let mut above = (0..=4).map(|steps| file.with_file_name("../".repeat(steps) + name));
+                above.find(|file| file.exists()).unwrap_or_else(|| file.with_file_name(name))
+            });
             (name.clone(), Self::new(file.as_deref(), text.clone(), None))
         };
         let beside = files.into_iter().flatten().map(of_one).collect();
@@ -60,7 +64,7 @@ impl Sources {
         }
     }
 
-    /// Returns the place of a finding as `FILE:LINE:COLUMN`, or by its field; `None` for a finding about no field.
+    /// Returns the place of a finding as `FILE:LINE:COLUMN`, or by its field; `None` without a field.
     pub fn place(&self, finding: &Finding) -> Option<String> {
         let field = finding.field.as_deref()?;
         let file = self.of(finding).and_then(|source| source.file.as_deref());

@@ -7,7 +7,7 @@ use twinprobe_client::{Client, Credentials, NamedServer, Server};
 
 use crate::error::CommandError;
 
-/// A daemon under the name by which the user knows it.
+/// A daemon under the user's name for it.
 #[derive(Debug)]
 pub struct Node {
     pub name: String,

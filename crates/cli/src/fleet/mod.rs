@@ -1,4 +1,4 @@
-//! The daemons that commands talk to.
+//! The daemons to which commands talk.
 
 pub mod answers;
 pub mod fleet;

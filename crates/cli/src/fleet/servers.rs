@@ -7,7 +7,7 @@ use twinprobe_client::{NamedServer, Server};
 
 use crate::error::CommandError;
 
-/// The variable with the address of the daemon, where no option has one.
+/// The variable with the address of the daemon, for calls without an option.
 const VARIABLE: &str = "TWINPROBE_SERVER";
 
 /// The options that say which daemons a command talks to.
@@ -23,8 +23,8 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Returns the daemons with their names: those of the file, then those of `--server`. Where neither is given, that of
-    /// the environment or the default.
+    /// Returns the daemons with their names: those of the file, then those of `--server`. Without either, the
+    /// daemon of the environment or the default.
     pub fn named(&self) -> Result<Vec<NamedServer>, CommandError> {
         let mut found = match &self.servers {
             Some(path) => read(path)?,

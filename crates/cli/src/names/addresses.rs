@@ -1,4 +1,4 @@
-//! The names of addresses, as one request to the daemon finds them.
+//! The names of addresses, from one request to the daemon.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::error::CommandError;
 use crate::output::print;
 use crate::output::table::escaped;
 
-/// The most addresses of one request. Others are shown without a name.
+/// The most addresses of one request. Further addresses have no name.
 pub const MOST: usize = 256;
 /// The most characters of a name.
 const LONGEST: usize = 40;
@@ -20,7 +20,7 @@ const LONGEST: usize = 40;
 /// The note that the daemon has no names, once for all requests of a watch.
 static TOLD: Once = Once::new();
 
-/// The best name of each address that has one.
+/// The best name of each address with a name.
 #[derive(Clone, Debug, Default)]
 pub struct NamedAddresses(BTreeMap<IpAddr, String>);
 

@@ -76,7 +76,7 @@ fn parsed(text: &str) -> Option<WideInteger> {
     }
 }
 
-/// Returns the integer that a value is; `None` for any other value.
+/// Returns the integer in a value; `None` for any other value.
 pub fn integer(value: &Value) -> Option<WideInteger> {
     match value {
         Value::Number(number) => {
@@ -100,7 +100,7 @@ impl From<WideInteger> for Value {
     }
 }
 
-/// Returns JSON or YAML with numbers in place of the texts that stand for them.
+/// Returns JSON or YAML with numbers in place of the texts for them.
 pub fn written(text: String) -> String {
     let (json, yaml) = ("\"\\u0000", "\"\\0");
     if !text.contains(json) && !text.contains(yaml) {

@@ -7,7 +7,6 @@ use twinprobe_client::{Answer, ClientError, Document};
 use twinprobe_ebpf_common::Format;
 
 use crate::output::exact;
-use crate::output::rows::{self, Choice};
 use crate::output::screen::Screen;
 use crate::output::view::{OutputView, yaml};
 
@@ -52,22 +51,16 @@ impl OutputFormat {
         }
     }
 
-    /// The screen that tables are for.
+    /// The screen for tables.
     pub fn screen(self) -> Screen {
         self.view().unwrap_or(OutputView::Table).screen()
     }
 
-    /// Returns a document as it is printed.
+    /// Returns a document in its printed form; [`Picture`](crate::commands::read::picture::Picture) draws tables.
     pub fn show(self, document: &Answer<Document>) -> Result<Cow<'_, [u8]>, ClientError> {
         match self {
-            Self::Table | Self::Wide => {
-                let tables = rows::tables(&document.read()?, self.screen().wide).chosen(&Choice::default());
-                Ok(Cow::Owned(rows::render(tables, self.screen()).into_bytes()))
-            }
             Self::Yaml => Ok(Cow::Owned(exact::written(yaml(&document.parsed(exact::parse)?)).into_bytes())),
-            Self::Json | Self::Xml | Self::OpenMetrics | Self::Prometheus => {
-                Ok(Cow::Borrowed(&document.body))
-            }
+            _ => Ok(Cow::Borrowed(&document.body)),
         }
     }
 }

@@ -21,7 +21,7 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Does the same as [`print`], and tells whether somebody still reads the output.
+/// Does the same as [`print`], and tells whether the output still has a reader.
 pub fn write(text: &[u8]) -> io::Result<PipeState> {
     let end: &[u8] = if text.is_empty() || text.ends_with(b"\n") { b"" } else { b"\n" };
     write_part(&[text, end])
@@ -32,7 +32,7 @@ pub fn value<T>(answer: &Answer<T>) -> Result<Value, CommandError> {
     Ok(answer.json()?)
 }
 
-/// Writes the pieces as they are, and tells whether somebody still reads the output.
+/// Writes the pieces unchanged, and tells whether the output still has a reader.
 pub fn write_part(pieces: &[&[u8]]) -> io::Result<PipeState> {
     let mut out = io::stdout().lock();
     match pieces.iter().try_for_each(|piece| out.write_all(piece)).and_then(|()| out.flush()) {

@@ -8,8 +8,8 @@ use twinprobe_api::{ConfigDocument, DirectionDocument};
 use crate::output::rows::PER_SECOND;
 
 /// Replaces the numbers in a document's values by rates. A metric that is reset with its window has counted
-/// for the length of the window; any other has counted the difference to the document before, `elapsed`
-/// seconds ago. Metrics whose rates are unknown yet lose their entries.
+/// for the length of the window. Any other metric has counted the difference to the previous document,
+/// `elapsed` seconds ago. Metrics whose rates are unknown yet lose their entries.
 pub fn per_second(
     document: &mut Value,
     before: Option<&Value>,

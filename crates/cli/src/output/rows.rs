@@ -1,12 +1,13 @@
-//! A metrics document as tables: each leaf of an entry's key and of its value is a column.
+//! A metrics document as tables: each leaf of an entry's key and value is a column.
 
 #[cfg(test)]
 mod tests;
 
 use serde_json::Value;
+use twinprobe_api::ConfigDocument;
 
 use crate::output::histogram;
-use crate::output::screen::{HEADING, Screen};
+use crate::output::screen::{self, HEADING, Screen};
 use crate::output::table::{TextRow, TextTable};
 use crate::output::times;
 use crate::output::units;
@@ -17,7 +18,7 @@ const CPU_COLUMNS: usize = 8;
 /// The largest number of characters of bytes in hex that are shown: those of a number of 128 bits.
 const SKETCH: usize = 34;
 
-/// The member of a metric that says that its values are rates: see [`crate::output::rates`].
+/// The member of a metric that marks its values as rates: see [`crate::output::rates`].
 pub const PER_SECOND: &str = "per_second";
 
 /// The rows that are shown, and their order.
@@ -25,7 +26,7 @@ pub const PER_SECOND: &str = "per_second";
 pub struct Choice {
     /// The column to sort by.
     pub sort: Option<String>,
-    /// The number that the daemon has chosen the rows by, where a metric has it.
+    /// The number by which the daemon has chosen the rows, if a metric has it.
     pub by: Option<String>,
     /// The number of rows of each metric.
     pub top: Option<usize>,
@@ -49,6 +50,8 @@ struct MetricTable {
     others: Option<String>,
     /// A line below the table.
     foot: Option<String>,
+    /// True if the rows are the ranges of a histogram.
+    has_ranges: bool,
 }
 
 impl Tables {
@@ -60,6 +63,10 @@ impl Tables {
             let is_sorted = choice.sort.as_ref().or(choice.by.as_ref()).is_some_and(|by| table.sort(by));
             if let Some(order) = metric.order.take().filter(|_| !is_sorted && choice.sort.is_none()) {
                 table.sort(&order);
+            }
+            if let Some(top) = choice.top.filter(|_| metric.has_ranges && !is_sorted) {
+                metric.others = histogram::others(&table.keep_largest(histogram::COUNT, top));
+                continue;
             }
             let dropped = choice.top.map_or(0, |top| table.truncate(top));
             if dropped > 0 {
@@ -74,9 +81,21 @@ impl Tables {
         self.metrics.iter().flat_map(|metric| metric.table.keys())
     }
 
-    /// Adds names to the keys that have one.
+    /// Adds names to the keys that have names.
     pub fn name_keys(&mut self, name: impl Fn(&str) -> Option<String>) {
         self.metrics.iter_mut().for_each(|metric| metric.table.name_keys(&name));
+    }
+
+    /// Gives keys without parts the labels of a configuration as titles.
+    pub fn title_keys(&mut self, config: &ConfigDocument) {
+        for metric in &mut self.metrics {
+            let (direction, name) = metric.name.split_once(' ').unwrap_or_default();
+            let direction = if direction == "ingress" { &config.ingress } else { &config.egress };
+            let mut metrics = direction.iter().flat_map(|direction| direction.metrics.iter().flatten());
+            let known =
+                metrics.find(|known| known.name.as_ref().or(known.map.as_ref()).is_some_and(|it| it == name));
+            metric.table.key_title = known.and_then(|known| known.key_label.clone());
+        }
     }
 
     /// Returns the titles of all columns if none of them is `column`. Returns `None` while a table is empty, because
@@ -123,9 +142,14 @@ pub fn render(tables: Tables, screen: Screen) -> String {
     let mut blocks = Vec::new();
     blocks.extend(tables.head.map(|head| head + "\n"));
     for MetricTable { name, about, table, others, foot, .. } in tables.metrics {
-        let mut block = format!("{}{about}\n{}", screen.paint(HEADING, &name), table.render(screen));
-        block.extend(others);
-        block.extend(foot.map(|foot| foot + "\n"));
+        let head = screen::folded(&format!("{name}{about}"), screen.width, " ");
+        let head = match head.strip_prefix(&name) {
+            Some(rest) => screen.paint(HEADING, &name) + rest,
+            None => head,
+        };
+        let mut block = head + &table.render(screen);
+        block.extend(others.map(|others| screen::folded(&others, screen.width, ", ")));
+        block.extend(foot.map(|foot| screen::folded(&foot, screen.width, " ")));
         blocks.push(block);
     }
     if blocks.is_empty() { "no metrics\n".to_owned() } else { blocks.join("\n") }
@@ -175,21 +199,22 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Makes the table of a metric. Rows of maps whose entries come and go begin with the largest: of the first number of the value.
+/// Makes the table of a metric. Rows of maps whose entries come and go begin with the largest by the first
+/// number of the value.
 fn shown(direction: &str, name: &str, metric: &Value, wide: bool) -> MetricTable {
     let title = format!("{direction} {name}");
     let about = about(metric);
     // A rate does not count values.
-    if let Some(all) = histogram::distribution(metric).filter(|_| metric[PER_SECOND] != true) {
+    if let Some(all) = histogram::distributions(metric).filter(|_| metric[PER_SECOND] != true) {
         let table = histogram::table(name, &all, wide);
-        let foot = histogram::percentiles(name, &all);
-        return MetricTable { name: title, about, table, order: None, others: None, foot };
+        let foot = histogram::percentiles(name, &all).or_else(|| Some("no values".to_owned()));
+        return MetricTable { name: title, about, table, order: None, others: None, foot, has_ranges: true };
     }
     let kind = metric["type"].as_str().unwrap_or_default();
     let has_order = ["array", "queue", "stack"].iter().any(|word| kind.contains(word));
     let table = table(metric, wide);
     let order = table.first_number().filter(|_| !has_order).cloned();
-    MetricTable { name: title, about, table, order, others: others(metric), foot: None }
+    MetricTable { name: title, about, table, order, others: others(metric), foot: None, has_ranges: false }
 }
 
 /// Returns the line about the entries that the daemon has left out, with the sums of their numbers.
@@ -272,7 +297,7 @@ fn members(row: &mut TextRow<'_>, value: &Value, rates: bool, wide: bool) {
     }
 }
 
-/// Tells whether a value is the inside of a sketch: the bits behind an estimate, which people can't read.
+/// Tells whether a value is the inside of a sketch: the bits of an estimate are unreadable for people.
 fn is_sketch(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.len() > SKETCH && text.starts_with("0x"))
 }

@@ -16,6 +16,9 @@ pub struct Screen {
     pub wide: bool,
 }
 
+/// The beginning of the rest of a line.
+const INDENT: &str = "  ";
+
 pub const HEADING: Style = Style::new().bold();
 pub const ERROR: Style = AnsiColor::Red.on_default().bold();
 pub const WARNING: Style = AnsiColor::Yellow.on_default().bold();
@@ -39,6 +42,27 @@ impl Screen {
     }
 }
 
+/// Cuts lines behind `at` where they would be longer than `width` characters. The rest of a line is indented.
+pub fn folded(text: &str, width: usize, at: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let mut used = 0;
+        for part in line.split_inclusive(at) {
+            let length = part.trim_end().chars().count();
+            if used > INDENT.len() && used + length > width {
+                out.truncate(out.trim_end().len());
+                out.push('\n');
+                out.push_str(INDENT);
+                used = INDENT.len();
+            }
+            out.push_str(part);
+            used += part.chars().count();
+        }
+        out.push('\n');
+    }
+    out
+}
+
 /// Tells whether a terminal is written to and its user wants colours (<https://no-color.org>).
 fn has_colour(stream: &impl io::IsTerminal) -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -55,4 +79,19 @@ fn width() -> usize {
 /// Tells whether standard output is a terminal, where a picture can take the place of the one before.
 pub fn can_redraw() -> bool {
     io::stdout().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_cut_between_words() {
+        let text = "ingress dns (hash): Questions by name\nno entries";
+        assert_eq!(folded(text, 80, " "), format!("{text}\n"));
+        let expected = "ingress dns\n  (hash):\n  Questions by\n  name\nno entries\n";
+        assert_eq!(folded(text, 18, " "), expected);
+        assert_eq!(folded("and 3 more: a 12, bytes 7", 20, ", "), "and 3 more: a 12,\n  bytes 7\n");
+        assert_eq!(folded("a_word_without_end of", 10, " "), "a_word_without_end\n  of\n");
+    }
 }

@@ -1,5 +1,5 @@
-//! Aligned text: numbers to the right, words to the left; where lines would be too long to read, cells are folded, or
-//! records stand below each other.
+//! Aligned text: numbers to the right, words to the left. If lines would be too long to read, cells are
+//! folded, or records stand below each other.
 
 #[cfg(test)]
 mod tests;
@@ -22,10 +22,16 @@ const CELL: usize = 64;
 const GAP: usize = 2;
 /// The smallest width of folded cells, in characters.
 const FOLDED: usize = 16;
+/// The same while there are columns to leave out.
+const READABLE: usize = 24;
 
-/// Rows under titled columns. The order of the columns is that in which their titles first come up.
+/// Rows under titled columns. The columns have the order in which their titles first appear.
 #[derive(Default)]
 pub struct TextTable {
+    /// The title above keys without parts, instead of `key`.
+    pub key_title: Option<String>,
+    /// The titles of columns that a narrow screen leaves out, the last one first.
+    spare: Vec<&'static str>,
     titles: Vec<String>,
     by_title: HashMap<String, usize>,
     /// True for each column that holds numbers only.
@@ -36,7 +42,7 @@ pub struct TextTable {
 #[derive(Clone, Debug, Default)]
 struct TableCell {
     text: String,
-    /// The number that the text shows, by which rows are sorted.
+    /// The number in the text, for sorting rows.
     number: Option<f64>,
 }
 
@@ -50,6 +56,11 @@ impl TextTable {
         TextRow { table: self }
     }
 
+    /// Makes a table that leaves out these columns on a screen where other cells would be folded to few characters: the last one first.
+    pub fn with_spare(spare: &[&'static str]) -> Self {
+        Self { spare: spare.to_vec(), ..Self::default() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -59,7 +70,7 @@ impl TextTable {
         &self.titles
     }
 
-    /// Returns the title of the first column of numbers that is not a part of the key.
+    /// Returns the title of the first column of numbers outside the key.
     pub fn first_number(&self) -> Option<&String> {
         let columns = self.titles.iter().zip(&self.numeric);
         columns.into_iter().find(|(title, numeric)| **numeric && !is_key(title)).map(|(title, _)| title)
@@ -71,7 +82,7 @@ impl TextTable {
         cells.filter(|(title, _)| is_key(title)).map(|(_, cell)| &*cell.text)
     }
 
-    /// Adds a name to each cell of a key that has one. The key itself stays whole.
+    /// Adds a name to each cell of a key with a name. The key itself stays whole.
     pub fn name_keys(&mut self, name: impl Fn(&str) -> Option<String>) {
         let cells = self.rows.iter_mut().flat_map(|row| self.titles.iter().zip(row));
         for (_, cell) in cells.filter(|(title, _)| is_key(title)) {
@@ -86,7 +97,9 @@ impl TextTable {
     pub fn sort(&mut self, by: &str) -> bool {
         let is_it = |title: &&String| {
             let title = title.trim_end_matches("/s");
-            title.eq_ignore_ascii_case(by) || title.rsplit('.').next() == Some(by)
+            title.eq_ignore_ascii_case(by)
+                || title.rsplit('.').next() == Some(by)
+                || title == "key" && self.key_title.as_deref() == Some(by)
         };
         let Some(column) = self.titles.iter().find(is_it).and_then(|title| self.by_title.get(title)) else {
             return false;
@@ -111,11 +124,34 @@ impl TextTable {
         dropped
     }
 
-    /// Renders one line per row. Where a row is wider than the screen, long cells are folded, or titles are. If this is not
-    /// enough, each cell has a line.
-    pub fn render(self, screen: Screen) -> String {
+    /// Drops all rows but those with the largest numbers in a column, and keeps their order. Returns the numbers of the
+    /// dropped rows.
+    pub fn keep_largest(&mut self, title: &str, rows: usize) -> Vec<String> {
+        let column = self.by_title.get(title).copied();
+        let cell = |row: &[TableCell]| column.and_then(|column| row.get(column)).cloned().unwrap_or_default();
+        let mut places: Vec<usize> = (0..self.rows.len()).collect();
+        let number = |place: &usize| cell(&self.rows[*place]).number.unwrap_or_default();
+        places.sort_by(|a, b| number(b).total_cmp(&number(a)));
+        let dropped: Vec<usize> = places.into_iter().skip(rows).collect();
+        let texts = dropped.iter().map(|place| cell(&self.rows[*place]).text).collect();
+        let mut place = 0..;
+        self.rows.retain(|_| place.next().is_some_and(|place| !dropped.contains(&place)));
+        texts
+    }
+
+    /// Renders one line per row. If a row is wider than the screen, long cells or titles are folded. If this
+    /// is not enough, each cell has a line.
+    pub fn render(mut self, screen: Screen) -> String {
         if self.titles.is_empty() {
             return String::new();
+        }
+        if let (Some(column), Some(title)) = (self.by_title.get("key"), self.key_title.take()) {
+            self.titles[*column] = title;
+        }
+        while !self.fits(screen.width)
+            && let Some(title) = self.spare.pop()
+        {
+            self.leave_out(title);
         }
         let texts = self.rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect());
         let rows: Vec<Vec<String>> = std::iter::once(self.titles).chain(texts).collect();
@@ -123,7 +159,7 @@ impl TextTable {
         let width = screen.width.saturating_add(GAP);
         let mut heading = 1;
         if table.total_width() > width {
-            if can_fold(&rows, &self.numeric, screen.width) {
+            if can_fold(&rows, &self.numeric, screen.width, FOLDED) {
                 table.with(Width::wrap(width).priority(PriorityMax::right()).keep_words(true));
             } else {
                 let (folded, lines) = with_folded_titles(&rows);
@@ -143,6 +179,25 @@ impl TextTable {
     }
 }
 
+impl TextTable {
+    /// Tells whether the rows fit if words are folded, but remain readable.
+    fn fits(&self, width: usize) -> bool {
+        let cells = self.rows.iter().map(|row| row.iter().map(|cell| &*cell.text).collect());
+        let titles = self.titles.iter().map(|title| &**title).collect();
+        let rows: Vec<Vec<&str>> = std::iter::once(titles).chain(cells).collect();
+        can_fold(&rows, &self.numeric, width, READABLE)
+    }
+
+    fn leave_out(&mut self, title: &str) {
+        let Some(column) = self.titles.iter().position(|known| known == title) else { return };
+        self.titles.remove(column);
+        self.numeric.remove(column);
+        for row in self.rows.iter_mut().filter(|row| row.len() > column) {
+            row.remove(column);
+        }
+    }
+}
+
 /// Returns rows as a table, the first one with the titles.
 fn aligned(rows: Vec<Vec<String>>, numeric: &[bool]) -> Table {
     let mut table = Builder::from(rows).build();
@@ -153,7 +208,7 @@ fn aligned(rows: Vec<Vec<String>>, numeric: &[bool]) -> Table {
     table
 }
 
-/// Returns the rows with titles that are as narrow as the cells below them, as far as the words between `_` and `.` allow
+/// Returns the rows with titles that are as narrow as the cells below them, as far as their words allow
 /// it; and the number of lines that titles have.
 fn with_folded_titles(rows: &[Vec<String>]) -> (Vec<Vec<String>>, usize) {
     let Some((titles, cells)) = rows.split_first() else { return (Vec::new(), 0) };
@@ -168,26 +223,27 @@ fn with_folded_titles(rows: &[Vec<String>]) -> (Vec<Vec<String>>, usize) {
     let folded = titles.iter().enumerate().map(|(column, title)| fold_title(title, widest(column)));
     let folded: Vec<Vec<String>> = folded.collect();
     let lines = folded.iter().map(Vec::len).max().unwrap_or_default();
-    // All titles end in the last line.
+    // All titles end in the same line.
     let titles =
         folded.iter().map(|title| format!("{}{}", "\n".repeat(lines - title.len()), title.join("\n")));
     (std::iter::once(titles.collect()).chain(cells.iter().cloned()).collect(), lines)
 }
 
-/// Cuts a title behind `_` and `.` into lines of at most `width` characters, or that of its longest word.
+/// Cuts a title into lines, behind `_` and `.`, or between the parts of a key, of at most `width` characters, or that of its longest word.
 fn fold_title(title: &str, width: usize) -> Vec<String> {
-    let words: Vec<&str> = title.split_inclusive(['_', '.']).collect();
-    let longest = words.iter().map(|word| word.chars().count()).max().unwrap_or_default();
+    let between: &[char] = if title.contains(' ') { &[' '] } else { &['_', '.'] };
+    let words: Vec<&str> = title.split_inclusive(between).collect();
+    let longest = words.iter().map(|word| word.trim_end().chars().count()).max().unwrap_or_default();
     let mut lines = vec![String::new()];
     for word in words {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + word.chars().count() <= width.max(longest) => {
+            Some(line) if line.chars().count() + word.trim_end().chars().count() <= width.max(longest) => {
                 line.push_str(word);
             }
             _ => lines.push(word.to_owned()),
         }
     }
-    lines
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Tells whether the column with this title is the key or a part of it.
@@ -195,18 +251,18 @@ fn is_key(title: &str) -> bool {
     title == "key" || title.starts_with("key.") || title.starts_with("key[")
 }
 
-/// Tells whether the rows fit if long words are folded and numbers are not.
-fn can_fold(rows: &[Vec<String>], numeric: &[bool], width: usize) -> bool {
+/// Tells whether the rows fit if only long words are folded, not numbers.
+fn can_fold(rows: &[Vec<impl AsRef<str>>], numeric: &[bool], width: usize, folded: usize) -> bool {
     let widest = |column: usize| {
         rows.iter()
             .filter_map(|row| row.get(column))
-            .map(|text| text.chars().count())
+            .map(|text| text.as_ref().chars().count())
             .max()
             .unwrap_or_default()
     };
     let least = |(column, numeric): (usize, &bool)| {
         let widest = widest(column);
-        GAP + if *numeric { widest } else { widest.min(FOLDED) }
+        GAP + if *numeric { widest } else { widest.min(folded) }
     };
     numeric.iter().enumerate().map(least).sum::<usize>() <= width
 }
@@ -237,7 +293,7 @@ impl TextRow<'_> {
         self.cell(title, TableCell { text, number: None }, is_empty);
     }
 
-    /// A number as it is.
+    /// An unchanged number.
     pub fn number(&mut self, title: &str, number: &str) {
         self.cell(title, TableCell { text: number.to_owned(), number: number.parse().ok() }, true);
     }
@@ -270,8 +326,8 @@ pub fn printable(text: &str) -> String {
     escaped(text, CELL)
 }
 
-/// Escapes control characters, spaces at the ends, which are not seen, and what looks like such an escape: different texts
-/// are different cells.
+/// Escapes control characters, invisible spaces at the ends, and text that looks like such an escape:
+/// different texts are different cells.
 pub fn escaped(text: &str, most: usize) -> String {
     let mut out = String::with_capacity(text.len().min(most));
     for (i, (at, c)) in text.char_indices().enumerate() {

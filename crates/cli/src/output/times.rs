@@ -13,14 +13,14 @@ pub fn precise(text: &str) -> String {
     formatted(text, "%Y-%m-%d %H:%M:%S.%3f")
 }
 
-/// Tells whether a text is a time as documents have it, `2026-11-21T10:00:00.000000071Z`.
+/// Tells whether a text is a time in the form of documents, `2026-11-21T10:00:00.000000071Z`.
 pub fn is_time(text: &str) -> bool {
     const SHAPE: &[u8] = b"0000-00-00T00:00:00.000000000Z";
     let same = |(&wanted, is): (&u8, u8)| if wanted == b'0' { is.is_ascii_digit() } else { wanted == is };
     text.len() == SHAPE.len() && SHAPE.iter().zip(text.bytes()).all(same)
 }
 
-/// Says how long ago a time was, as `3 s`, `5 min` or `2 h`; nothing for a time to come.
+/// Returns how long ago a time was, such as `3 s`, `5 min` or `2 h`; nothing for a future time.
 pub fn ago(text: &str, now: Timestamp) -> Option<String> {
     let seconds = u64::try_from(now.duration_since(text.parse().ok()?).as_secs()).ok()?;
     Some(match seconds {
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn times_are_short_and_other_texts_stay() {
-        // The zone of the machine shifts them by minutes, never by seconds.
+        // The zone of the machine shifts times by minutes, never by seconds.
         let time = short("2026-11-21T10:00:07.391065973Z");
         assert!(time.len() == 19 && time.ends_with(":07") && time.starts_with("2026-11-2"), "{time}");
         assert!(precise("2026-11-21T10:00:07.391965973Z").ends_with(":07.391"));

@@ -1,4 +1,4 @@
-//! Numbers with units, as people read them.
+//! Numbers with units, for people.
 
 const STEPS: [&str; 5] = ["", "k", "M", "G", "T"];
 const BINARY: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -13,7 +13,7 @@ pub fn bytes(number: f64) -> String {
     scaled(number, 1024.0, &BINARY, " ")
 }
 
-/// Formats a rate under a title: bytes if the title says so, other numbers by powers of 1000.
+/// Formats a rate under a title: bytes if the title has bytes, other numbers by powers of 1000.
 pub fn rate(title: &str, number: f64) -> String {
     let is_bytes = title.split(['_', '.', ' ']).any(|word| word == "bytes" || word == "octets");
     format!("{}/s", if is_bytes { bytes(number) } else { count(number) })

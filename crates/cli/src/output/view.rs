@@ -1,4 +1,4 @@
-//! The forms in which commands show other answers than metrics documents.
+//! The formats of other answers than metrics documents.
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub struct ViewOption {
 }
 
 impl OutputView {
-    /// Prints `value` as JSON or YAML, or what `table` makes for a screen.
+    /// Prints `value` as JSON or YAML, or the result of `table` for a screen.
     pub fn show(
         self,
         value: &impl Serialize,
@@ -53,7 +53,7 @@ impl OutputView {
         })
     }
 
-    /// The screen that the table is for.
+    /// The screen for the table.
     pub fn screen(self) -> Screen {
         let screen = Screen::stdout();
         if self == Self::Wide { Screen { width: usize::MAX, wide: true, ..screen } } else { screen }

@@ -1,4 +1,5 @@
-//! A finding as text: its place, its message, the line of the source with a caret, and what to write instead.
+//! A finding as text: its place, its message, the line of the source with a caret, and the text to write
+//! instead.
 
 use anstyle::Style;
 use twinprobe_api::hint;

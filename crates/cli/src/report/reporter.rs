@@ -9,6 +9,7 @@ use crate::files::sources::Sources;
 use crate::output::print;
 use crate::output::screen::Screen;
 use crate::report::diagnostic::{Severity, diagnostic};
+use crate::report::words::on_command_line;
 
 /// The writer of messages.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +50,10 @@ impl Reporter {
     /// Returns the text of a refusal.
     pub fn problem(&self, problem: &Problem, sources: &Sources) -> String {
         let mut text = problem.title.clone();
-        // A detail that a finding repeats is said with the finding, which knows its place.
+        // A finding shows its own details, with their place.
         let is_repeated = problem.errors.iter().any(|finding| finding.message == problem.detail);
         if !problem.detail.is_empty() && problem.detail != problem.title && !is_repeated {
-            text.push_str(&format!(": {}", problem.detail));
+            text.push_str(&format!(": {}", on_command_line(&problem.detail)));
         }
         for finding in &problem.errors {
             text.push_str(&format!("\n{}", diagnostic(finding, Severity::Error, sources, self.screen)));

@@ -258,7 +258,7 @@ async fn a_watch_goes_on_after_a_restart_and_ends_with_the_probe() {
     let watch = run(command(&["watch", "flows", "--after", "0", "--ack"]), server);
     let (watched, asked) = tokio::join!(watch, restart);
     assert_eq!(watched.unwrap_err().to_string(), "probe flows was deleted");
-    // The first request is either the one that was under way at the restart or the next one: both fail.
+    // The first request is either the one during the restart or the next one: both fail.
     let expected = [
         "GET /v1/probes/flows",
         "DELETE /v1/probes/flows/windows/1",
@@ -302,4 +302,31 @@ fn wrong_usage_is_found_by_the_parser() {
     ] {
         assert!(Cli::try_parse_from([&["twinprobe"], arguments].concat()).is_err(), "{arguments:?}");
     }
+}
+
+#[tokio::test]
+async fn a_range_of_windows_must_not_end_before_it_begins() {
+    let reversed = ["windows", "x", "--from", "2026-11-21T10:00:00Z", "--to", "2026-11-21T09:00:00Z"];
+    let error = run(command(&reversed), Server::Unix("/nowhere".into())).await.unwrap_err();
+    assert_eq!((error.to_string().as_str(), error.status()), ("--from is not before --to", 2));
+}
+
+#[tokio::test]
+async fn a_series_of_a_key_from_the_heading_is_asked_for_as_in_documents() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let chart = |series: &str| {
+        format!(
+            r#"{{"probe":"p","metric":"m","direction":"ingress","field":"bytes","shows":"increase","times":[],
+            "seconds":[],"windows":0,"left_out":0,"series":[{series}]}}"#
+        )
+    };
+    let known = r#"{"key":{"interface":"s0","address":"192.0.2.1"},"total":1,"values":[]}"#;
+    let answers = [chart(""), chart(known), chart(known)];
+    let server = serve(&socket, &answers.each_ref().map(|answer| (200, &**answer))).await;
+    let asked = ["series", "p", "m", "--only", "s0 192.0.2.1", "--top", "3"];
+    run(command(&asked), Server::Unix(socket)).await.unwrap();
+    let requests = server.await.unwrap();
+    assert!(requests[1].contains("top=100") && !requests[1].contains("key="), "{requests:?}");
+    assert!(requests[2].contains("top=3") && requests[2].contains("%22address%22"), "{requests:?}");
 }

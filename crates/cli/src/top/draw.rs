@@ -10,12 +10,13 @@ use ratatui::widgets::{Block, Borders, Cell, Clear, Paragraph, Row, Table, Table
 
 use crate::output::table::{escaped, printable};
 use crate::output::units;
+use crate::top::fit::{fit, room_of_key};
 use crate::top::keys::{KEYS, name};
 use crate::top::series::{HISTORY, TopSeries};
 use crate::top::state::{Column, ProbeRow, TopState, TopView};
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The columns that a sparkline takes.
+/// The number of columns for a sparkline.
 const SPARK: u16 = 20;
 /// The least columns of a screen for sparklines beside the table.
 const ROOM: u16 = 100;
@@ -23,7 +24,7 @@ const TITLE: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const SPARKS: Style = Style::new().fg(Color::Cyan);
 const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
-/// A selection that is seen without colours as well.
+/// A selection that is visible without colours as well.
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 pub fn draw(frame: &mut Frame<'_>, state: &TopState) {
@@ -150,9 +151,10 @@ fn entries(frame: &mut Frame<'_>, state: &TopState, mut area: Rect) {
     let cells = |series: &&TopSeries| {
         let rate = series.rate.map(|rate| units::rate(&series.family, rate));
         let entry = escaped(&series.name, usize::MAX);
-        let entry = state.names.as_ref().map_or(entry.clone(), |names| names.beside(&entry, name));
+        let room = room_of_key(&series.field, name);
+        let entry = state.names.as_ref().map_or(entry.clone(), |names| names.beside(&entry, room));
         Row::new([
-            Cell::from(ending(&entry, name)),
+            Cell::from(fit(&entry, &series.field, name)),
             right(format!("{}", series.value)),
             right(rate.unwrap_or_else(dash)),
             Cell::from(Span::styled(sparkline(&series.history), SPARKS)),
@@ -176,7 +178,7 @@ fn footer(frame: &mut Frame<'_>, state: &TopState, area: Rect) {
     let mut line = Line::default();
     for (code, _, word, help) in KEYS.iter().filter(|(.., help)| !help.is_empty()) {
         line.push_span(Span::styled(name(*code), TITLE));
-        // A key without a word shares that of the next one.
+        // A key without a word shares the word of the next key.
         let word = if word.is_empty() && !help.is_empty() { " ".to_owned() } else { format!(" {word}  ") };
         line.push_span(Span::styled(word, DIM));
     }
@@ -194,19 +196,9 @@ fn help(frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys ")), area);
 }
 
-/// The columns for sparklines: none where they would take the room of keys.
+/// The columns for sparklines: none where keys need the room.
 const fn spark(area: Rect) -> u16 {
     if area.width < ROOM { 0 } else { SPARK }
-}
-
-/// Cuts a text at its beginning, because the key at its end tells rows apart.
-fn ending(text: &str, width: usize) -> String {
-    let length = text.chars().count();
-    if length <= width {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().skip(length + 1 - width.max(1)).collect();
-    format!("…{kept}")
 }
 
 fn dash() -> String {
@@ -281,10 +273,6 @@ mod tests {
         let text: String = terminal.backend().buffer().content.iter().map(|cell| cell.symbol()).collect();
         assert!(text.contains(key) && text.contains("123456789"), "{text}");
         assert!(text.contains("(xdp native)"), "{text}");
-        assert_eq!(
-            (ending("abcdef", 4).as_str(), ending("abc", 3).as_str(), ending("abc", 0).as_str()),
-            ("…def", "abc", "…")
-        );
     }
 
     #[test]

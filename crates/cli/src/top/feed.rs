@@ -1,5 +1,6 @@
-//! Requests of the live view to a daemon: the list of probes and the page for Prometheus. Neither takes anything from other
-//! readers. Of a daemon on this machine, the counters of the interfaces are looked at as well.
+//! Requests of the live view to a daemon: the list of probes and the page for Prometheus. Neither request
+//! takes anything from other readers. Of a daemon on this machine, the counters of the interfaces are looked
+//! at as well.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ pub struct Look {
     pub probes: Vec<ProbeStatus>,
     /// The page in OpenMetrics.
     pub page: String,
-    /// The time since the page before, if there was one.
+    /// The time since the previous page, if there was one.
     pub elapsed: Option<Duration>,
     /// The interfaces of this network namespace by name.
     pub interfaces: BTreeMap<String, InterfaceCounters>,
@@ -60,7 +61,7 @@ impl<'a> Feed<'a> {
 
 impl Look {
     /// Returns the packets that the interfaces of a probe have seen; `None` unless all are interfaces of this namespace.
-    /// The index tells interfaces of the same name in other namespaces apart.
+    /// The index distinguishes interfaces of the same name in different namespaces.
     pub fn seen(&self, status: &ProbeStatus) -> Option<u64> {
         let mut seen = None;
         for at in status.interfaces.iter().filter(|at| at.state == "attached") {

@@ -18,8 +18,8 @@ pub enum Action {
     Help,
 }
 
-/// A key with its action, the word below the view, and those of the help. Keys without words are other ways to do the
-/// same.
+/// A key with its action, the word below the view, and the words of the help. Keys without words repeat
+/// another key's action.
 pub const KEYS: &[(KeyCode, Action, &str, &str)] = &[
     (KeyCode::Up, Action::Up, "", "the probe or entry above"),
     (KeyCode::Char('k'), Action::Up, "", ""),

@@ -1,4 +1,4 @@
-//! Names beside the addresses of entries. They take only the room that keys leave.
+//! Names beside the addresses of entries. They take only the room beside the keys.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,22 +8,23 @@ use twinprobe_api::NameList;
 
 use crate::names::addresses::{MOST, NamedAddresses, address};
 
-/// The time after which a name is asked for again, and the time for an address without one: DNS may still be under way.
+/// The time after which the view asks for a name again, and the shorter time for an address without a name:
+/// DNS may still be looking.
 const KEPT: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(5);
-/// The most addresses whose names are kept.
+/// The most addresses with stored names.
 const ROOM: usize = 4_096;
 
 /// The names that the view knows.
 #[derive(Clone, Debug, Default)]
 pub struct LiveNames {
     names: NamedAddresses,
-    /// The time at which each address is asked for again.
+    /// The time of the next question for each address.
     due: BTreeMap<IpAddr, Instant>,
 }
 
 impl LiveNames {
-    /// Returns the addresses among the words of keys whose time has come, as many as one request may have.
+    /// Returns the addresses in keys that are due, as many as one request may have.
     pub fn wanted<'a>(&mut self, keys: impl Iterator<Item = &'a str>, now: Instant) -> Vec<String> {
         if self.due.len() > ROOM {
             *self = Self::default();
@@ -46,7 +47,7 @@ impl LiveNames {
         self.names.extend(list);
     }
 
-    /// Adds names to the addresses of an entry that is shown in this width. The labels of its key stay whole.
+    /// Adds names to the addresses of a shown entry of this width. The labels of its key stay whole.
     pub fn beside(&self, entry: &str, width: usize) -> String {
         let key = entry.find('=').map_or(entry, |at| &entry[entry[..at].rfind(' ').map_or(0, |at| at + 1)..]);
         let named = words(key).filter(|word| self.names.of(word, usize::MAX).is_some()).count();

@@ -16,6 +16,22 @@ pub fn samples(page: &str) -> impl Iterator<Item = Sample> {
     lines.filter_map(sample)
 }
 
+/// Returns the ends of windows that each probe's interval has given it so far. A missed end makes the next window
+/// longer, and counts as well.
+pub fn scheduled(page: &str) -> BTreeMap<String, u64> {
+    let mut ends = BTreeMap::new();
+    let families = ["twinprobe_windows_closed_total{", "twinprobe_window_ticks_missed_total{"];
+    let lines = page.lines().filter(|line| families.iter().any(|family| line.starts_with(family)));
+    for Sample { mut labels, value, .. } in lines.filter_map(sample) {
+        if labels.get("by").is_none_or(|by| by == "schedule")
+            && let Some(probe) = labels.remove("probe")
+        {
+            *ends.entry(probe).or_default() += value as u64;
+        }
+    }
+    ends
+}
+
 fn sample(line: &str) -> Option<Sample> {
     let end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(end);
@@ -64,5 +80,13 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].labels["note"], "a \"b\",\\c}");
         assert_eq!((found[0].value, found[1].value), (18446744073709551615.0, 7.0));
+    }
+
+    #[test]
+    fn scheduled_and_missed_ends_of_windows_are_counted() {
+        let page = "twinprobe_windows_closed_total{probe=\"a\",by=\"read\"} 9\n\
+            twinprobe_windows_closed_total{probe=\"a\",by=\"schedule\"} 5\n\
+            twinprobe_window_ticks_missed_total{probe=\"a\"} 2\ntwinprobe_window_ticks_missed_total{probe=\"b\"} 0\n";
+        assert_eq!(scheduled(page), BTreeMap::from([("a".to_owned(), 7), ("b".to_owned(), 0)]));
     }
 }

@@ -10,8 +10,8 @@ use crate::commands::deploy::outcome::places;
 use crate::top::feed::{Look, PlaceCounts};
 use crate::top::keys::{Action, action};
 use crate::top::names::LiveNames;
-use crate::top::page::samples;
-use crate::top::series::{SeriesSet, TopSeries, push};
+use crate::top::page::{samples, scheduled};
+use crate::top::series::{PageTimes, SeriesSet, TopSeries, push};
 
 const SHORTEST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ pub struct ProbeRow {
     pub reason: Option<String>,
     pub places: String,
     pub packets: Option<f64>,
-    /// Nanoseconds per packet, and whether they were measured while the probe runs.
+    /// Nanoseconds per packet, and whether the running probe was measured.
     pub time: Option<(f64, bool)>,
     /// The last numbers of packets per second.
     pub history: VecDeque<u64>,
@@ -61,7 +61,7 @@ pub struct ProbeRow {
 }
 
 impl ProbeRow {
-    /// The share of one CPU that the probe takes.
+    /// The probe's share of one CPU.
     pub fn share(&self) -> Option<f64> {
         Some(self.packets? * self.time?.0 / SECOND)
     }
@@ -97,7 +97,7 @@ pub struct TopState {
     pub names: Option<LiveNames>,
     /// The name of the selected probe.
     selected: Option<String>,
-    /// The first line of the entries that is shown.
+    /// The first visible line of the entries.
     pub scroll: usize,
     /// The reason why the last look failed.
     pub error: Option<String>,
@@ -129,7 +129,7 @@ impl TopState {
         }
     }
 
-    /// Takes the answer of a daemon. A paused view stays as it is.
+    /// Takes the answer of a daemon. A paused view stays unchanged.
     pub fn look(&mut self, look: Result<Look, String>) {
         let look = match look {
             Ok(look) => look,
@@ -155,10 +155,12 @@ impl TopState {
         };
         self.places = now;
         self.probes.retain(|name, _| look.probes.iter().any(|probe| probe.name == *name));
+        let ends = scheduled(&look.page);
         for status in &look.probes {
             let row = self.probes.entry(status.name.clone()).or_default();
             let samples = by_probe.remove(status.name.as_str()).unwrap_or_default();
-            row.series.update(&samples, status.config.as_ref(), look.elapsed);
+            let times = PageTimes { elapsed: look.elapsed, ends: ends.get(&status.name).copied() };
+            row.series.update(&samples, status.config.as_ref(), times);
             row.update(status, &look);
         }
         if self.selected.as_ref().is_none_or(|name| !self.probes.contains_key(name)) {
@@ -167,7 +169,7 @@ impl TopState {
         }
     }
 
-    /// Returns the addresses on the screen whose names are to be asked for now.
+    /// Returns the addresses on the screen that need a name now.
     pub fn unnamed(&mut self) -> Vec<String> {
         let Some(mut names) = self.names.take() else { return Vec::new() };
         let shown = self.entries().into_iter().skip(self.scroll).take(SHOWN).map(|series| &*series.name);
@@ -256,9 +258,8 @@ impl TopState {
         let filter = if self.view == TopView::Entries { self.filter.as_str() } else { "" };
         let all = self.selected().into_iter().flat_map(|row| row.series.iter());
         let mut entries: Vec<&TopSeries> = all.filter(|series| series.name.contains(filter)).collect();
-        let order = |series: &TopSeries| (series.rate.unwrap_or_default(), series.value);
         entries.sort_by(|a, b| {
-            let ((rate, value), (other, its)) = (order(b), order(a));
+            let ((rate, value), (other, its)) = (b.rank(), a.rank());
             rate.total_cmp(&other).then(value.total_cmp(&its)).then_with(|| a.name.cmp(&b.name))
         });
         if self.sort == Column::Name {
@@ -271,8 +272,8 @@ impl TopState {
     }
 
     /// The packets per second, and the share of a CPU that all probes take. A packet counts once at each interface and direction,
-    /// however many probes see it and at whichever hook. The counters of the interfaces say so; those of another machine are
-    /// not known, and there the probe that counts most stands for all.
+    /// however many probes see it and at whichever hook. The counters of the interfaces give this number. For
+    /// another machine they are not known, and the probe with the highest count represents all.
     pub fn total(&self) -> (f64, f64) {
         let most = || self.probes.values().filter_map(|row| row.packets).max_by(f64::total_cmp);
         let packets = self.passed.or_else(most).unwrap_or_default();
@@ -308,5 +309,35 @@ impl ProbeRow {
         let window = status.config.as_ref().and_then(|config| config.window.as_ref());
         self.has_no_interval = window.is_none_or(|window| window.interval.is_none());
         push(&mut self.history, self.packets);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn without_counters_of_interfaces_the_heading_has_the_rate_of_windows() {
+        let status = json!({ "name": "p", "state": "running", "revision": 1, "created": "", "programs": {},
+            "warnings": [], "interfaces": [],
+            "windows": { "retained": 0, "bytes": 0, "oldest": null, "newest": null, "lost": 0, "damaged": 0 },
+            "config": { "window": { "interval": "2s" },
+                "ingress": { "metrics": [{ "name": "packets", "snapshot": true }] } } });
+        let status: ProbeStatus = serde_json::from_value(status).unwrap();
+        let mut state = TopState::new("unix:/s".to_owned(), Duration::from_secs(1));
+        let mut rate = |packets: u64, ends: u64| {
+            let page = format!(
+                "twinprobe_windows_closed_total{{probe=\"p\",by=\"schedule\"}} {ends}\n\
+                 packets_total{{probe=\"p\",direction=\"ingress\"}} {packets}\n"
+            );
+            let elapsed = Some(Duration::from_secs(1));
+            state.look(Ok(Look { probes: vec![status.clone()], page, elapsed, ..Look::default() }));
+            state.total().0
+        };
+        let seen =
+            [(0, 5), (600, 6), (600, 6), (1_200, 7), (1_200, 7)].map(|(packets, ends)| rate(packets, ends));
+        assert_eq!(seen, [0.0, 300.0, 300.0, 300.0, 300.0]);
     }
 }

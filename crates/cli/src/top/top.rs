@@ -37,7 +37,7 @@ impl Top {
         let client = session.fleet.one()?;
         let server = session.fleet.nodes()[0].server.clone();
         let mut feed = Feed::new(client, matches!(server, Server::Unix(_)));
-        // A daemon that can't be reached is an error on the screen as it was.
+        // After the start, a daemon that can't be reached is an error on the unchanged screen.
         let first = feed.look().await?;
         let mut state = TopState::new(session.fleet.nodes()[0].name.clone(), self.interval);
         state.look(Ok(first));
@@ -103,11 +103,11 @@ async fn show(
     }
 }
 
-/// Returns the events of the terminal, which a thread waits for.
+/// Returns the events of the terminal, for which a thread waits.
 fn events() -> UnboundedReceiver<Event> {
     let (send, receive) = unbounded_channel();
     let read = move || while event::read().is_ok_and(|event| send.send(event).is_ok()) {};
-    // Without the thread the view takes no keys, and ends as it does when the terminal is closed.
+    // Without the thread the view takes no keys. It ends, as when the terminal is closed.
     let _ = std::thread::Builder::new().name("keys".into()).spawn(read);
     receive
 }

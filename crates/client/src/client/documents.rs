@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::window::shape::WindowShape;
 use crate::client::Client;
 use crate::error::ClientError;
 
-/// The memory that is kept between two lines.
+/// The memory that lines share.
 const KEPT: usize = 1 << 20;
 
 /// A list of windows, and the lines of their documents as the daemon renders them.

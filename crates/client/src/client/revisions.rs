@@ -1,4 +1,4 @@
-//! Calls about the earlier configurations of a probe.
+//! Calls about the earlier configurations of a probe, and marks.
 
 use reqwest::Method;
 use twinprobe_api::{ConfigDocument, HistoryList, ProbeStatus, RevisionList, Rollback};
@@ -8,7 +8,8 @@ use crate::answer::Answer;
 use crate::error::ClientError;
 
 impl Client {
-    /// `PUT /v1/probes/{name}` for a probe that is still as `etag` says; otherwise the daemon refuses with 412.
+    /// `PUT /v1/probes/{name}` for a probe that still has the tag `etag`; otherwise the daemon refuses with
+    /// 412.
     pub async fn replace(
         &self,
         name: &str,
@@ -32,6 +33,12 @@ impl Client {
     /// `GET /v1/probes/{name}/revisions`.
     pub async fn revisions(&self, name: &str) -> Result<Answer<RevisionList>, ClientError> {
         self.whole(self.probe(Method::GET, name, ["revisions"], JSON)?).await
+    }
+
+    /// `POST /v1/probes/{name}/mark`: a line with this text in the audit log.
+    pub async fn mark(&self, name: &str, text: &str) -> Result<(), ClientError> {
+        let request = explained(self.probe(Method::POST, name, ["mark"], JSON)?, Some(text));
+        self.transport.send(request).await.map(drop)
     }
 
     /// `POST /v1/probes/{name}/rollback`.

@@ -69,6 +69,7 @@ async fn there_is_a_call_for_each_route() {
     client.history(Some("{name}")).await.unwrap();
     client.history(None).await.unwrap();
     client.revisions("{name}").await.unwrap();
+    client.mark("{name}", "text").await.unwrap();
     client.roll_back("{name}", Rollback { revision: None }, None).await.unwrap();
     client.entries("{name}", "{map}").await.unwrap();
     client.put_entries("{name}", "{map}", &[], None).await.unwrap();
@@ -111,6 +112,7 @@ async fn there_is_a_call_for_each_route() {
     served.abort();
     let mut calls = BTreeSet::new();
     while let Some(line) = asked.recv().await {
+        let line = line.split('?').next().unwrap_or_default();
         calls.insert(
             line.replace("%7Bname%7D", "{name}").replace("%7Bmap%7D", "{map}").replace("/7", "/{seq}"),
         );

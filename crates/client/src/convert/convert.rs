@@ -11,7 +11,7 @@ use super::{dechainy, dynmon};
 ///
 /// # Errors
 ///
-/// Fails if the file is for neither monitor, if a field has a shape that it can't have there, or if there is nothing to
+/// Fails if the file is for neither monitor, if a field has an impossible shape, or if there is nothing to
 /// convert.
 pub fn convert(text: &str, wishes: &Wishes) -> Result<Converted, ConvertError> {
     let document: Value = serde_json::from_str(text)?;

@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 /// A file that was converted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Converted {
-    /// The configurations as `twinprobe apply` reads them.
+    /// The configurations for `twinprobe apply`.
     pub probes: Vec<Value>,
-    /// Notes about fields that were left out, and advice about them.
+    /// Notes about omitted fields, and advice about them.
     pub notes: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl ConvertError {
     }
 }
 
-/// Returns a field that must be text if it is there and not empty.
+/// Returns a field that must be text unless the field is missing or empty.
 pub(super) fn text<'a>(
     object: &'a Map<String, Value>,
     name: &str,

@@ -34,7 +34,7 @@ pub fn is_one(object: &Map<String, Value>) -> bool {
     ["probes", "clusters"].iter().any(has) || object.contains_key("interface") && DIRECTIONS.iter().any(has)
 }
 
-/// Adds the probes of a configuration, those of its clusters as well.
+/// Adds the probes of a configuration, including the probes of its clusters.
 pub fn convert(
     object: &Map<String, Value>,
     wishes: &Wishes,
@@ -55,7 +55,7 @@ pub fn convert(
                 continue;
             }
             let cluster = text(member, "name", &format!("{at}."))?.unwrap_or(&at);
-            converted.notes.push(format!("{cluster}: a cluster becomes its probes, each by itself"));
+            converted.notes.push(format!("{cluster}: the probes of a cluster become separate probes"));
             let inside =
                 Map::from_iter([("probes".to_owned(), member.get("probes").cloned().unwrap_or_default())]);
             convert(&inside, wishes, converted)?;
@@ -171,7 +171,7 @@ fn hook(object: &Map<String, Value>, at: &str) -> Result<(&'static str, Option<&
     })
 }
 
-/// A direction with its source and the macros that are defined for it.
+/// A direction with its source and its macros.
 type MacroSource = (&'static str, String, Map<String, Value>);
 
 fn source(

@@ -13,8 +13,8 @@ pub struct Declared {
     pub has_events: bool,
 }
 
-/// Returns the tables that begin a line. Alternatives of the preprocessor may declare a table several times: each feature counts
-/// wherever it stands, as in DeChainy.
+/// Returns the tables that begin a line. Alternatives of the preprocessor may declare a table several times:
+/// each feature counts anywhere, as in DeChainy.
 pub fn declared(source: &str) -> Vec<Declared> {
     let mut found: Vec<Declared> = Vec::new();
     for line in source.lines().map(str::trim).filter(|line| line.starts_with("BPF_")) {

@@ -1,4 +1,5 @@
-//! Names for metrics that share one. Other monitors tell them apart by labels; here each metric has a name of its own.
+//! Different names for metrics that share one. Other monitors distinguish such metrics by labels; here each
+//! metric has a name of its own.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ pub fn rename(metrics: &mut [Value], labels: &mut [(String, DistinctLabels)], co
         let taken = |new: &String| labels.iter().any(|(other, _)| other == new);
         let names =
             ways.into_iter().map(|words| words.iter().map(|word| with(&name, word)).collect::<Vec<_>>());
-        // If neither way leads to distinct names, the names have the numbers of the metrics.
+        // If neither way gives distinct names, the names get the numbers of the metrics.
         let names = names.into_iter().find(|names| are_distinct(names) && !names.iter().any(taken));
         let names = names.unwrap_or_else(|| places.iter().map(|at| with(&name, &at.to_string())).collect());
         converted.notes.push(format!(

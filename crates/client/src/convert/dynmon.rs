@@ -114,7 +114,7 @@ fn metrics(
     Ok(metrics)
 }
 
-/// Returns the labels that all metrics have: those of a probe. The others are left out.
+/// Returns the common labels of all metrics, as labels of the probe. Other labels are left out.
 fn labels_of_all(labels: &[(String, DistinctLabels)], converted: &mut Converted) -> Option<Value> {
     let (_, first) = labels.first()?;
     let common: DistinctLabels = first

@@ -103,7 +103,7 @@ fn a_startup_file_of_dechainy() {
     for words in [
         "probe: the configuration has no source",
         "statistics: cp_function",
-        "c: a cluster becomes",
+        "c: the probes of a cluster become",
         "the flag -w",
     ] {
         assert!(notes.iter().any(|note| note.contains(words)), "{words}: {notes:?}");

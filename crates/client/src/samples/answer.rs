@@ -24,7 +24,7 @@ struct RangeData {
     result: Vec<SampleSeries>,
 }
 
-/// Returns what a server says is wrong; `None` if it says so in another form.
+/// Returns the error in a server's answer; `None` if it has another form.
 pub fn error(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<RangeAnswer>(body).ok()?.error
 }

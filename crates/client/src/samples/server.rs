@@ -14,14 +14,14 @@ use crate::transport::builder;
 
 /// The path of the API below the URL of the server.
 const PATH: [&str; 3] = ["api", "v1", "query_range"];
-/// The header by which Mimir and its kin tell tenants apart.
+/// The header by which Mimir and its relatives distinguish tenants.
 const TENANT: &str = "x-scope-orgid";
 /// The most bytes of an answer.
 const MOST_BYTES: usize = 8 << 20;
 /// The most characters of a server's own words in an error.
 const MOST_WORDS: usize = 300;
 
-/// A server that stores samples: Prometheus, or what has its API.
+/// A server that stores samples: Prometheus, or another server with its API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleServer {
     url: Url,
@@ -65,12 +65,12 @@ impl fmt::Display for SampleServer {
 }
 
 impl SampleServer {
-    /// The same server, with the samples of a tenant.
+    /// A server like this one, with the samples of a tenant.
     pub fn of_tenant(self, tenant: Option<String>) -> Self {
         Self { tenant, ..self }
     }
 
-    /// Tells whether others on the way could read what is sent.
+    /// Tells whether others on the way could read the data.
     pub fn is_exposed(&self) -> bool {
         server::is_exposed(&self.url)
     }
@@ -81,7 +81,8 @@ impl SampleServer {
         made.map_err(|error| format!("questions to {self} are not possible: {}", HttpCause(error)))
     }
 
-    /// Asks a question. Returns the body of the answer, for [`answer::range_answer`]. An error names the server and says what to do.
+    /// Asks a question. Returns the body of the answer, for [`answer::range_answer`]. An error names the
+    /// server and what to do.
     pub async fn ask(
         &self,
         http: &Client,

@@ -4,7 +4,7 @@
 
 #include <bcc/proto.h>
 
-/* The structs that a source defines itself are left to it. */
+/* A source may define these structs itself. */
 #ifndef TWINPROBE_DEFINES_iphdr
 #include <linux/ip.h>
 #endif
@@ -33,7 +33,7 @@ struct lpm_key {
 #define ECHO_REQUEST 8
 #define ECHO_REPLY 0
 
-/* What is known of a packet, by the names of both. Numbers of programs and probes are 0. */
+/* Facts about a packet, with the field names of both projects. All ids are 0. */
 struct pkt_metadata {
 	u32 ifindex;
 	u32 length;
@@ -102,7 +102,7 @@ enum { PASS = RX_OK, DROP = RX_DROP, REDIRECT = RX_REDIRECT };
 enum { PASS = TBCC_PASS, DROP = TBCC_DROP, REDIRECT = TBCC_REDIRECT };
 enum { RX_OK = TBCC_PASS, RX_DROP = TBCC_DROP, RX_REDIRECT = TBCC_REDIRECT };
 #endif
-/* REDIRECT(eth1): a probe that only watches redirects nothing. `defines` has the index of the interface as IFINDEX_eth1. */
+/* REDIRECT(eth1) redirects only in enforcing probes. `defines` has the index of the interface as IFINDEX_eth1. */
 #if TWINPROBE_ENFORCE
 #define REDIRECT(interface) bpf_redirect(IFINDEX_##interface, 0)
 #else
@@ -114,7 +114,7 @@ static __always_inline int pcn_pkt_drop(struct CTXTYPE *ctx, struct pkt_metadata
 	return RX_DROP;
 }
 
-/* The nanoseconds from 1970 to the boot of this host, which the daemon fills in when it loads the program. */
+/* The nanoseconds from 1970 to the boot of this host. The daemon sets them when it loads the program. */
 static const volatile u64 twinprobe_epoch_base;
 #ifndef EPOCH_BASE
 #define EPOCH_BASE twinprobe_epoch_base
@@ -128,7 +128,7 @@ static __always_inline u64 twinprobe_time_epoch(struct CTXTYPE *ctx)
 #endif
 	return EPOCH_BASE + bpf_ktime_get_ns();
 }
-/* The argument, the context, may be left out. */
+/* The argument (the context) is optional. */
 #define get_time_epoch(...) twinprobe_time_epoch(TBCC_DEFAULT(NULL, ##__VA_ARGS__))
 
 /* The number of the lowest bit that is set; 0 for 0. */
@@ -165,7 +165,7 @@ BPF_PERF_OUTPUT(log_buffer);
 	} \
 } while (0)
 
-/* Packets for user space are events of the map `control_plane`: what is known of a packet, then its bytes. */
+/* Packets for user space are events of the map `control_plane`: the facts about a packet, then its bytes. */
 #if TWINPROBE_USES_pkt_to_controller || TWINPROBE_USES_pcn_pkt_controller
 BPF_PERF_OUTPUT(control_plane);
 
@@ -181,7 +181,7 @@ static __always_inline int pcn_pkt_controller(struct CTXTYPE *ctx, struct pkt_me
 }
 #endif
 
-/* Perf buffers with attributes, as DeChainy has them. */
+/* DeChainy's perf buffers with attributes. */
 #define BPF_PERF(attribute, name) BPF_PERF_OUTPUT(name)
 #define BPF_PERF_SHARED(attribute, name) BPF_PERF_OUTPUT(name)
 /* SWAP, EMPTY and EXPORT are snapshot, init and export of a metric in the configuration. */

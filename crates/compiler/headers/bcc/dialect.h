@@ -1,4 +1,4 @@
-/* The names that sources for BCC expect, before the first line of a source. Names with twinprobe_ and TBCC_ are its own. */
+/* The names that sources for BCC expect, included before a source. Its own names begin with twinprobe_ or TBCC_. */
 #ifndef TWINPROBE_BCC_DIALECT_H
 #define TWINPROBE_BCC_DIALECT_H
 
@@ -35,7 +35,7 @@ typedef unsigned short ushort;
 typedef unsigned long ulong;
 typedef long ssize_t;
 
-/* What the source is compiled for, as a number. */
+/* The target of the compilation, as a number. */
 #ifdef TWINPROBE_XDP
 #define TBCC_XDP 1
 #else
@@ -56,7 +56,7 @@ typedef long ssize_t;
 #endif
 #endif
 
-/* The kernel's own names for what bpf_endian.h has. */
+/* The kernel's own names for the functions of bpf_endian.h. */
 #define htons(x) bpf_htons(x)
 #define ntohs(x) bpf_ntohs(x)
 #define htonl(x) bpf_htonl(x)
@@ -102,7 +102,7 @@ typedef long ssize_t;
 #define lock_xadd(to, n) ((void)__sync_fetch_and_add(to, n))
 #define BCC_SEC(name) SEC(name)
 
-/* The number of the highest bit of a number; 0 for 0. Branches would double the verifier's ways through a program. */
+/* The number of the highest bit of a number; 0 for 0. Each branch would double the paths that the verifier checks. */
 static __always_inline unsigned int twinprobe_highest_bit(u64 v)
 {
 	v |= v >> 1;

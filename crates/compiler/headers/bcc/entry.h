@@ -1,6 +1,6 @@
-/* The entry point of the object, which calls the source's function. The daemon says which that is:
- * TWINPROBE_ENTRY its name, TWINPROBE_CONTEXT the struct that it takes a pointer to, TWINPROBE_METADATA whether it is handler() or
- * handle_rx(), TWINPROBE_TAKES_METADATA whether that takes a pointer to struct pkt_metadata too. */
+/* The entry point of the object, which calls the source's function. The daemon describes that function by macros:
+ * TWINPROBE_ENTRY is its name, TWINPROBE_CONTEXT the struct of its context. TWINPROBE_METADATA is true for handler()
+ * and handle_rx(), TWINPROBE_TAKES_METADATA if the function also takes a pointer to struct pkt_metadata. */
 #ifndef TWINPROBE_BCC_ENTRY_H
 #define TWINPROBE_BCC_ENTRY_H
 
@@ -13,7 +13,7 @@
 #define TBCC_ARGUMENTS ctx
 #endif
 #if TBCC_XDP
-/* A name of no function: a section and a function can't share one. */
+/* The name of the section must differ from all names of functions. */
 #define TBCC_SECTION "xdp/bcc"
 #define TBCC_LET_PASS XDP_PASS
 #define TBCC_LENGTH(ctx) ((u32)((ctx)->data_end - (ctx)->data))
@@ -28,14 +28,14 @@
 #define TBCC_STRING(x) TBCC_STRING_(x)
 #define TBCC_STRING_(x) #x
 
-/* Only what is inlined into a function can end it by a call. */
+/* A call can end a function only if the call is inlined into it. */
 #if TWINPROBE_METADATA || defined TWINPROBE_PROGRAMS
 static __always_inline int TWINPROBE_ENTRY(TBCC_PARAMETERS) __asm__("twinprobe.entry");
 #else
 int TWINPROBE_ENTRY(TBCC_PARAMETERS) __asm__("twinprobe.entry");
 #endif
 
-/* The verdict of the hook for what a function returns. */
+/* The verdict of the hook for a function's result. */
 static __always_inline int twinprobe_verdict(int verdict)
 {
 #if TWINPROBE_HANDLE_RX
@@ -76,8 +76,8 @@ int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx)
 	return twinprobe_first(ctx);
 }
 #else
-/* The verifier goes through each of these functions once, as if each were a program. The compiler must not draw conclusions from what they
- * return, since it does not see the calls, nor leave out a context that one does not need. The first function of this file comes from no macro, since clang 14 would not embed the file then. */
+/* The verifier checks each of these functions once, like a program. Their assembly hides results from the compiler and
+ * keeps an unused context. No macro makes the first function of this file, else clang 14 would not embed it. */
 __attribute__((noinline)) u64 twinprobe_call(struct TWINPROBE_CONTEXT *ctx)
 {
 	u64 verdict = (u32)twinprobe_first(ctx);
@@ -100,7 +100,7 @@ __attribute__((noinline)) u64 twinprobe_call_##name(struct TWINPROBE_CONTEXT *ct
 TWINPROBE_PROGRAMS(TBCC_DECLARE)
 TWINPROBE_PROGRAMS(TBCC_DEFINE)
 
-/* A packet that is called for too often passes. */
+/* After too many calls, the packet passes. */
 int twinprobe_entry(struct TWINPROBE_CONTEXT *ctx)
 {
 	u64 next = twinprobe_call(ctx);

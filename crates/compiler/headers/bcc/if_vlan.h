@@ -1,4 +1,4 @@
-/* The kernel's own linux/if_vlan.h has the header, which the one for user space lacks. */
+/* The structs of the kernel's own linux/if_vlan.h. The one for user space lacks them. */
 #include_next <linux/if_vlan.h>
 
 #ifndef TWINPROBE_BCC_IF_VLAN_H

@@ -1,1 +1,1 @@
-/* A header of the kernel that sources for BCC include, and that has nothing for probes beyond what the dialect brings. */
+/* Stands for headers of the kernel that sources include. Probes need nothing from these headers. */

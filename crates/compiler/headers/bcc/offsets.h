@@ -1,7 +1,8 @@
-/* The offsets of headers in the packet, for sources that take a header's address for a number: `(u64)header`. A header is a copy
- * in host order, with its offset behind it. The daemon makes a macro of the header's name, TBCC_NAMED(name, level, line), and says
- * for each line of the source that has the name what it means there: TBCC_LINE_name_line is TBCC_AT or TBCC_HERE, behind a mark.
- * This header comes before all others, which use the same names for other things. */
+/* The offsets of headers in the packet, for sources that convert a header pointer to a number: `(u64)header`. It
+ * points to a copy in host order, with the offset behind the copy. The daemon makes the header's name a macro,
+ * TBCC_NAMED(name, level, line). For each source line with this name, it defines TBCC_LINE_name_line: a mark, then
+ * TBCC_AT (the offset) or TBCC_HERE (the pointer).
+ * This file comes first, because others use the same names for other things. */
 #ifndef TWINPROBE_BCC_OFFSETS_H
 #define TWINPROBE_BCC_OFFSETS_H
 
@@ -15,11 +16,11 @@
 
 #define TBCC_ELSEWHERE(name, line) name
 #define TBCC_IN_SOURCE(name, line) TBCC_PICK(TBCC_LINE_##name##_##line, TBCC_UNKNOWN)(name)
-/* In the body of a macro, or in the arguments of one that go on in the next line. */
+/* The name is in a macro's body, or in arguments of several lines. */
 #define TBCC_UNKNOWN(name) twinprobe_needs_the_name_of_this_header_outside_of_macros
 
 #define TBCC_HERE(name) name
-/* A pointer, so that `sizeof(*header)` stays what it is. */
+/* The type is a pointer, so that `sizeof(*header)` does not change. */
 #define TBCC_AT(name) ((__typeof__(name))*(u64 *)((u8 *)(name) + TBCC_BEHIND(__typeof__(*(name)))))
 #define TBCC_BEHIND(type) __builtin_offsetof(TBCC_WITH_OFFSET(type), twinprobe_offset)
 #define TBCC_WITH_OFFSET(type) struct { type twinprobe_header; u64 twinprobe_offset; }

@@ -1,10 +1,10 @@
-/* Bytes of the packet by their offset, in host order: load_byte() and its friends, and the cursor over the headers of
- * bcc/proto.h. A program ends with 0 where the packet is shorter, as it does in BCC. */
+/* Bytes of the packet at an offset, in host order: load_byte() and the like, and the cursor over the headers of
+ * bcc/proto.h. If the packet is too short, the program returns 0, as in BCC. */
 #ifndef TWINPROBE_BCC_PACKET_H
 #define TWINPROBE_BCC_PACKET_H
 
 #if TBCC_XDP
-/* The most bytes of a packet that a program may reach. */
+/* The largest offset, because the verifier needs a bound. */
 #define TBCC_REACH 0x7fff
 
 static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 size)
@@ -39,7 +39,7 @@ static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 
 #define load_word(ctx, offset) ((unsigned long long)bpf_ntohl(TBCC_LOAD(u32, ctx, offset)))
 #define load_dword(ctx, offset) ((unsigned long long)bpf_be64_to_cpu(TBCC_LOAD(u64, ctx, offset)))
 
-/* `size` bits of the packet, `bit` bits after the first one of the byte at `offset`. */
+/* Reads `size` bits of the packet, after the first `bit` bits at `offset`. */
 #define bpf_dext_pkt(ctx, offset, bit, size) ({ \
 	u8 twinprobe_bytes[8] = {}; \
 	if (twinprobe_load(ctx, offset, twinprobe_bytes, ((bit) + (size) + 7) / 8)) \
@@ -47,8 +47,8 @@ static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 
 	bpf_be64_to_cpu(*(u64 *)twinprobe_bytes) << (bit) >> (64 - (size)); \
 })
 
-/* cursor_advance(cursor, sizeof(*header)) copies the header to where its fields are in host order, and moves the cursor on. The
- * name of the type is in the second argument, from which a macro takes it: TBCC_TYPE_OF_sizeof. */
+/* cursor_advance(cursor, sizeof(*header)) copies the header, swaps its fields to host order and advances the cursor.
+ * TBCC_TYPE_OF_sizeof takes the type of the header from the second argument. */
 #define cursor_advance(cursor, n) TBCC_ADVANCE(cursor, n)
 #define TBCC_ADVANCE(cursor, n) TBCC_IF(TBCC_IS_PAREN(n))(TBCC_MOVE, TBCC_HEADER)(cursor, n)
 #define TBCC_IS_PAREN(n) TBCC_IS_MARK(TBCC_MARK n)
@@ -64,7 +64,7 @@ static __always_inline long twinprobe_load(void *ctx, u64 offset, void *to, u32 
 #define TBCC_LOAD_AT(cursor, to, bytes, n, note) \
 	(twinprobe_advance(TWINPROBE_PACKET, (u8 **)&(cursor), to, bytes, n, note) ?: ({ return 0; (void *)0; }))
 
-/* The room for a copy, and the place in it for the offset in the packet; 0 if no source asks for that. */
+/* The type of a copy, and the position of the packet offset in it; 0 if the source needs no offset. */
 #ifdef TBCC_HAS_OFFSETS
 #define TBCC_ROOM(type) TBCC_WITH_OFFSET(type)
 #define TBCC_NOTE(type) TBCC_BEHIND(type)
@@ -96,8 +96,8 @@ struct tcp_t;
 struct vxlan_t;
 struct vxlan_gbp_t;
 
-/* How the bytes of a header become fields in host order: "r" if the fields of its struct are declared backwards, else the widths
- * of the fields in bytes. The daemon knows these of the source's own headers. */
+/* The layout for the swap to host order: "r" reverses the whole header, because its struct declares the fields
+ * backwards; digits are the widths of the fields in bytes. The daemon finds these for the source's own headers. */
 #ifndef TWINPROBE_LAYOUTS
 #define TWINPROBE_LAYOUTS
 #endif

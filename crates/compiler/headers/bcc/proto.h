@@ -1,5 +1,5 @@
-/* The headers of packets as BCC names them. Their fields are declared backwards, from the last to the first bit on the wire:
- * cursor_advance() copies a header backwards, which turns every field into host order. A copy can't be written to. */
+/* The headers of packets, with BCC's names. Their structs have the last bit on the wire first, because
+ * cursor_advance() reverses the bytes of a header to bring all fields into host order. A copy is read-only. */
 #ifndef TWINPROBE_BCC_PROTO_H
 #define TWINPROBE_BCC_PROTO_H
 

@@ -1,4 +1,4 @@
-/* As much of sys/socket.h as the kernel's headers for user space need. */
+/* The part of sys/socket.h that the kernel's user-space headers need. */
 #ifndef TWINPROBE_BCC_SOCKET_H
 #define TWINPROBE_BCC_SOCKET_H
 

@@ -1,4 +1,4 @@
-/* The integer types of C, without the C library of the host, whose headers are for the host only. */
+/* The integer types of C. Headers of the host's C library only fit the host. */
 #ifndef TWINPROBE_BCC_STDINT_H
 #define TWINPROBE_BCC_STDINT_H
 
@@ -12,6 +12,11 @@ typedef __s8 int8_t;
 typedef __s16 int16_t;
 typedef __s32 int32_t;
 typedef __s64 int64_t;
+/* The kernel has these names, too. */
+typedef __u8 u_int8_t;
+typedef __u16 u_int16_t;
+typedef __u32 u_int32_t;
+typedef __u64 u_int64_t;
 typedef unsigned long uintptr_t;
 typedef long intptr_t;
 

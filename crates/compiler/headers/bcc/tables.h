@@ -1,5 +1,5 @@
-/* Tables. Each is a map as libbpf defines it, whose symbol is the table's name, and a constant struct of functions, whose name
- * in C is the table's name: the compiler puts the functions in place of their calls, and the struct vanishes. */
+/* Tables. Each table becomes a map in libbpf's form, with the table's name as symbol, and a constant struct of
+ * functions with the table's name in C. The compiler inlines the functions and removes the struct. */
 #ifndef TWINPROBE_BCC_TABLES_H
 #define TWINPROBE_BCC_TABLES_H
 
@@ -19,8 +19,8 @@
 
 #define TBCC_IS(kind, name) (__builtin_strcmp(kind, name) == 0)
 
-/* The types of map by BCC's names. The keys of a histogram are slots of an array if they are integers. A table of programs is an
- * array of numbers that nothing uses: call() knows the programs by itself, see bcc/calls.h. */
+/* The map types by BCC's names. A histogram with integer keys is an array, with the keys as slots. A table of programs
+ * is an array that nothing uses, because call() has the functions compiled in: see bcc/calls.h. */
 #define TBCC_TYPE(kind, key) ( \
 	TBCC_IS(kind, "hash") ? BPF_MAP_TYPE_HASH : \
 	TBCC_IS(kind, "lru_hash") ? BPF_MAP_TYPE_LRU_HASH : \
@@ -37,7 +37,7 @@
 	BPF_MAP_TYPE_UNSPEC)
 #define TBCC_IS_INT(type) (__builtin_types_compatible_p(type, int) || __builtin_types_compatible_p(type, u32))
 
-/* Adds to a number of 1, 2, 4 or 8 bytes; to one of 4 or 8 bytes no addition of another CPU gets lost. */
+/* Adds to a number of 1, 2, 4 or 8 bytes. The addition is atomic only for 4 and 8 bytes. */
 #define TBCC_ADD(number, size, n) do { \
 	if ((size) == 8) \
 		__sync_fetch_and_add((u64 *)(number), (u64)(n)); \
@@ -49,7 +49,7 @@
 		*(u8 *)(number) += (u8)(n); \
 } while (0)
 
-/* Whether the values of a table are integers, and what increment() is for other tables: nothing that can be called. */
+/* Tells whether the values of a table are integers. Other tables have no increment(). */
 #define TBCC_IS_NUMBER(type) _Generic(*(__typeof__(type) *)0, \
 	bool: 1, char: 1, signed char: 1, unsigned char: 1, short: 1, unsigned short: 1, int: 1, unsigned int: 1, \
 	long: 1, unsigned long: 1, long long: 1, unsigned long long: 1, default: 0)
@@ -57,18 +57,19 @@ typedef int increment_is_for_integers;
 #define TBCC_ADDER(key_type, leaf_type) __typeof__(__builtin_choose_expr( \
 	TBCC_IS_NUMBER(leaf_type), (void (*)(__typeof__(key_type), u64))0, (increment_is_for_integers)0))
 
-/* The members that are of no use here say so. */
+/* Messages about members that probes can't use. */
 #define TBCC_NO_PROGRAMS(name) "no function stands in a slot of " name ", so that call() goes on with the next statement; the field calls " \
 	"of the direction says which ones do: \"calls\": {\"" name "\": {\"1\": \"FUNCTION\"}}"
 #define TBCC_NO_TASK "it is about tasks of this host, and packets belong to none"
 #define TBCC_UNAVAILABLE(name, why) int (*name)(/* any arguments */) __attribute__((unavailable(why)));
 
-/* A table. Naming call() in the struct would bring its warning up for every table. Sources test the result of
- * lookup_or_try_init(), not that of lookup_or_init(): where a table is full, the latter gives a value that belongs to no entry.
- * increment() adds as atomic_increment() does, in an entry that is made if there is none. */
+/* A table. The initializer does not name call(), because the name would raise the warning for every table. Sources do
+ * not test the result of lookup_or_init(), so for a full table it returns a value outside of all entries.
+ * lookup_or_try_init() returns NULL then.
+ * increment() is the same as atomic_increment(), and inserts a missing entry. */
 #define BPF_F_TABLE(kind, key_type, leaf_type, name, size, flags) \
 	TBCC_TABLE(TBCC_KIND(kind, name), key_type, leaf_type, name, size, flags)
-/* A table that is "extern" is of the type that it has in the source of the other direction. */
+/* The type of an "extern" table is in the source of the other direction. */
 #define TBCC_KIND(kind, name) TBCC_IF(TBCC_IS_MARK(TWINPROBE_EXTERN_##name))(TWINPROBE_TYPE_##name, kind)
 #define TBCC_TABLE(...) TBCC_TABLE_(__VA_ARGS__)
 #define TBCC_TABLE_(kind, key_type, leaf_type, name, size, flags) \
@@ -171,7 +172,7 @@ _Pragma("clang diagnostic pop")
 
 #define BPF_TABLE(kind, key_type, leaf_type, name, size) BPF_F_TABLE(kind, key_type, leaf_type, name, size, 0)
 
-/* Tables for other programs: within a probe, `shared_maps` of the configuration says what both directions share. */
+/* BCC's tables for other programs. In a probe, the directions share the maps in the configuration's `shared_maps`. */
 #define BPF_TABLE_PUBLIC(kind, key_type, leaf_type, name, size) BPF_F_TABLE(kind, key_type, leaf_type, name, size, 0)
 #define BPF_TABLE_SHARED(kind, key_type, leaf_type, name, size, ...) \
 	BPF_F_TABLE(kind, key_type, leaf_type, name, size, TBCC_DEFAULT(0, ##__VA_ARGS__))
@@ -258,7 +259,7 @@ static const struct name##_table_t name __asm__("twinprobe." #name) __attribute_
 #define BPF_QUEUE(name, leaf_type, size, ...) BPF_QUEUESTACK("queue", name, leaf_type, size, TBCC_DEFAULT(0, ##__VA_ARGS__))
 #define BPF_STACK(name, leaf_type, size, ...) BPF_QUEUESTACK("stack", name, leaf_type, size, TBCC_DEFAULT(0, ##__VA_ARGS__))
 
-/* The type of an event leaves a trace in the object, so that a metric's `type` can name it. */
+/* Keeps the type of an event in the object, so that a metric's `type` can name it. */
 #define TBCC_EVENT(data) ({ \
 	static __typeof__(*(data)) *const twinprobe_event SEC(".twinprobe.events"); \
 	(data); \
@@ -331,7 +332,7 @@ static const struct name##_table_t name __asm__("twinprobe." #name) __attribute_
 #define ringbuf_output(data, size, flags) ringbuf_output(TBCC_EVENT(data), size, flags)
 #define ringbuf_submit(data, flags) ringbuf_submit(TBCC_EVENT(data), flags)
 
-/* A single argument adds one. */
+/* Without a second argument, these add 1. */
 #define increment(...) TBCC_INCREMENT(__VA_ARGS__, increment(__VA_ARGS__), increment(__VA_ARGS__, 1))
 #define atomic_increment(...) TBCC_INCREMENT(__VA_ARGS__, atomic_increment(__VA_ARGS__), atomic_increment(__VA_ARGS__, 1))
 #define TBCC_INCREMENT(key, n, call, ...) call

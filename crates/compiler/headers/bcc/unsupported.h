@@ -1,4 +1,4 @@
-/* What sources for BCC may have and probes can't: each name says what it is and what to write instead. */
+/* BCC's features that probes can't have. Each name gives an error with the reason and a replacement. */
 #ifndef TWINPROBE_BCC_UNSUPPORTED_H
 #define TWINPROBE_BCC_UNSUPPORTED_H
 

@@ -85,7 +85,7 @@ static __always_inline int tp_flow(const struct tp_packet *packet, struct tp_flo
 	return 1;
 }
 
-/* The order of two addresses: less than, equal to or greater than 0. Any order will do, as long as it is always the same. */
+/* The order of two addresses: less than, equal to or greater than 0. Any fixed order will do. */
 static __always_inline int tp_compare(const tp_ip *a, const tp_ip *b)
 {
 	int i;
@@ -117,7 +117,7 @@ static __always_inline enum tp_way tp_biflow(const struct tp_packet *packet, str
 	return TP_BACK;
 }
 
-/* The first `bits` bits of an address; a constant is best. */
+/* The first `bits` bits of an address; cheapest if constant. */
 static __always_inline struct tp_prefix tp_prefix(tp_ip address, __u32 bits)
 {
 	struct tp_prefix prefix = { .bits = bits };

@@ -4,8 +4,8 @@
 #define TWINPROBE_MAPS_H
 
 /*
- * The daemon reads the counters of this section with each window, and shows them with the map's metrics. The zero-length
- * array tells the type of a ring buffer's records.
+ * The daemon reads the counters of this section with each window, and shows them with the map's metrics. The
+ * zero-length array has the type of a ring buffer's records.
  */
 #define TP_LOSSES(NAME, RECORD)				\
 	struct {					\
@@ -93,7 +93,7 @@
 
 #define tp_scratch(NAME) tp_at_index(NAME, 0)
 
-/* If another CPU inserts first, its value is found. */
+/* If another CPU inserts first, this finds its value. */
 #define tp_get(NAME, KEY)								\
 	({										\
 		const __typeof__(*NAME.key) *tp_key_ = (KEY);				\

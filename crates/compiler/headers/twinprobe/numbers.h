@@ -3,7 +3,7 @@
 #ifndef TWINPROBE_NUMBERS_H
 #define TWINPROBE_NUMBERS_H
 
-/* The machine has no instruction that counts zeros: six halvings do it without a branch or a loop. */
+/* BPF has no instruction that counts zeros. Six halvings find the bit without a branch or a loop. */
 static __always_inline __u32 tp_log2(__u64 n)
 {
 	__u32 high = 0, step;
@@ -34,7 +34,7 @@ static __always_inline __u32 tp_log2_fixed(__u64 n)
 
 	if (!n)
 		return 0;
-	/* The 16 bits behind the highest one. */
+	/* The 16 bits after the highest one. */
 	fraction = (high > 16 ? n >> (high - 16) : n << (16 - high)) & 0xffff;
 	bend = fraction * (65536 - fraction) >> 16;
 	return (high << 16) + fraction + (bend * (27656 - (fraction * 10355 >> 16)) >> 16);

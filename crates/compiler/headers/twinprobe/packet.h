@@ -36,9 +36,9 @@
 #define TP_AS(rendering) __attribute__((btf_decl_tag(#rendering)))
 
 /*
- * Says in the object what the program's numbers depend on: `ethernet`, `tags`, `lengths`, `frames` or `packets`. It is only in a
- * program that the code around it is in. The daemon tells by it where an interface's offloads make the numbers approximate. The
- * instruction is there because clang notes a line for the assembly, and the kernel refuses two lines for one instruction.
+ * Notes in the object which facts the numbers depend on: `ethernet`, `tags`, `lengths`, `frames` or `packets`. So the
+ * daemon knows which offloads make the numbers approximate. Code that clang removes leaves no note. The instruction is
+ * needed: clang adds a line entry for the assembly, and the kernel refuses two entries for one instruction.
  */
 #define TP_SEES(WHAT)									\
 	({										\
@@ -47,17 +47,17 @@
 			     ".asciz \"" #WHAT "\"\n\t.popsection" : "=r"(tp_line_));	\
 	})
 
-/* What keeps a packet from being parsed further. */
+/* The reason why a packet was not parsed further. */
 enum tp_error {
-	TP_WHOLE,	/* nothing */
-	TP_CUT_OFF,	/* it ends within a header */
+	TP_WHOLE,	/* none */
+	TP_CUT_OFF,	/* the packet ends within a header */
 	TP_BAD_HEADER,	/* a header contradicts itself */
 	TP_TOO_DEEP,	/* more tags, labels or extension headers than are parsed */
 };
 
 enum tp_tunnel {
 	TP_NO_TUNNEL,
-	TP_IPIP,	/* IPv4 or IPv6 right inside IP */
+	TP_IPIP,	/* IPv4 or IPv6 directly in IP */
 	TP_GRE,
 	TP_VXLAN,
 	TP_GENEVE,
@@ -66,7 +66,7 @@ enum tp_tunnel {
 enum tp_fragment {
 	TP_NO_FRAGMENT,
 	TP_FIRST_FRAGMENT,	/* it has the transport header */
-	TP_LATER_FRAGMENT,	/* it has none */
+	TP_LATER_FRAGMENT,	/* it lacks the transport header */
 };
 
 /* The packet. Numbers are in the byte order of the host; tp_parse fills in all but the first three fields. */
@@ -78,10 +78,10 @@ struct tp_packet {
 	enum tp_error error;
 
 	/* Ethernet, VLAN tags (the outermost first) and MPLS. */
-	__u16 ether_type;	/* of what follows tags and labels: 0x0800, 0x86dd, 0x0806, ...; below 0x600 a length (802.3) */
-	__u8 tags;		/* how many VLAN tags there are */
+	__u16 ether_type;	/* the one after tags and labels: 0x0800, 0x86dd, 0x0806, ...; below 0x600 a length (802.3) */
+	__u8 tags;		/* the number of VLAN tags */
 	__u16 vlan[2];		/* tag control information: priority in the upper 3 bits, VLAN in the lower 12 */
-	__u8 labels;		/* how many MPLS labels there are */
+	__u8 labels;		/* the number of MPLS labels */
 	__u32 label;		/* the outermost entry: label in the upper 20 bits, then class (3), bottom (1), TTL (8) */
 
 	/* IP. */
@@ -90,8 +90,8 @@ struct tp_packet {
 	__u8 tos;		/* DSCP in the upper 6 bits, ECN in the lower 2 */
 	__u8 ttl;		/* or hop limit */
 	__u8 fragment;		/* an enum tp_fragment */
-	__u8 extensions;	/* how many IPv6 extension headers there are */
-	__u32 ip_length;	/* bytes from the IP header on, by that header: without padding of the frame */
+	__u8 extensions;	/* the number of IPv6 extension headers */
+	__u32 ip_length;	/* bytes of the IP packet with its header, without padding of the frame */
 
 	/* TCP, UDP, UDP-Lite, DCCP, SCTP, ICMP. */
 	__u16 source_port, destination_port;
@@ -101,14 +101,14 @@ struct tp_packet {
 
 	/* The tunnel that was entered last. */
 	__u32 tunnel_id;	/* VNI of VXLAN and Geneve, key of GRE */
-	__u8 depth;		/* how many tunnels were entered */
+	__u8 depth;		/* the number of entered tunnels */
 
-	/* Offsets from the start of the frame; 0 if there is no such header (l2 may be 0). */
+	/* Offsets from the start of the frame; 0 if there is no such header (but l2 may be 0). */
 	__u32 l2;		/* the Ethernet header; equal to l3 if the inside of a tunnel has none */
-	__u32 l3;		/* what follows Ethernet, tags and labels */
+	__u32 l3;		/* the header after Ethernet, tags and labels */
 	__u32 srh;		/* the last IPv6 routing header */
 	__u32 l4;		/* the transport header, complete */
-	__u32 payload;		/* what follows the transport header */
+	__u32 payload;		/* the data after the transport header */
 };
 
 struct tp_icmp_header {
@@ -142,7 +142,7 @@ struct tp_arp_header {
 	}									\
 	static __always_inline int NAME##_body(struct tp_packet *PACKET)
 
-/* In assembly, since clang takes the fields for 32-bit numbers, which are not pointers to the verifier once they are on the stack any more. */
+/* Assembly, because clang would spill the fields as 32-bit numbers, and the verifier would refuse them as pointers. */
 static __always_inline void tp_locate(struct tp_packet *packet)
 {
 	asm volatile("%0 = *(u32 *)(%1 + %2)"
@@ -163,7 +163,7 @@ static __always_inline __u64 tp_now(void)
 	return bpf_ktime_get_ns();
 }
 
-/* The bytes that can be had by helper functions: without a tag that was taken out, and each header once. */
+/* The bytes that helpers can read, without a VLAN tag that the kernel keeps aside. Each header counts once. */
 static __always_inline __u32 tp_buffer_length(const struct tp_packet *packet)
 {
 #ifdef TWINPROBE_TC
@@ -194,8 +194,8 @@ static __always_inline __u32 tp_mark(const struct tp_packet *packet)
 }
 
 /*
- * The mask bounds the offset for the verifier. It is in assembly: clang would leave it out wherever it knows a bound
- * itself, which the verifier may have lost on the way.
+ * The mask bounds the offset for the verifier. It is in assembly, because clang would omit it where clang knows a bound
+ * that the verifier has lost.
  */
 static __always_inline void *tp_at(const struct tp_packet *packet, __u64 offset, __u32 size)
 {
@@ -209,9 +209,9 @@ static __always_inline void *tp_at(const struct tp_packet *packet, __u64 offset,
 }
 
 /*
- * The same offset, of which the verifier knows nothing: it forgets what it knows of a difference of pointers. So it goes through
- * what follows once for all packets, not for each number of tags, labels and extension headers anew. The mask keeps it from
- * refusing the sum; no offset is that large.
+ * Returns the same offset, as a difference of pointers, whose value the verifier does not know. So the verifier follows
+ * the code behind it once, not anew for each number of tags, labels and extension headers. Without the mask it would
+ * refuse the sum. No offset exceeds the mask.
  */
 static __always_inline __u32 tp_opaque(const struct tp_packet *packet, __u64 offset)
 {
@@ -246,7 +246,7 @@ static __always_inline __u32 tp_copy_bytes(const struct tp_packet *packet, __u32
 	length -= offset;
 	if (length > size)
 		length = size;
-	/* The verifier of 5.10 learns that the length is not 0 only in this way. */
+	/* Only in this way the verifier of 5.10 knows that the length is not 0. */
 	length--;
 	asm volatile("" : "+r"(length));
 	if (length >= size)

@@ -26,7 +26,7 @@ static __always_inline int tp_fail(struct tp_packet *packet, enum tp_error error
 	return 0;
 }
 
-/* MPLS does not say what is inside. As everybody does, this takes the first half byte for the version of IP. */
+/* MPLS does not name its content. By convention the first half byte is the version of IP. */
 static __always_inline int tp_parse_labels(struct tp_packet *packet, void *header)
 {
 	__u32 entry = 0;
@@ -131,8 +131,8 @@ static __always_inline int tp_parse_ipv4(struct tp_packet *packet, __u32 *l4)
 }
 
 /*
- * Hop-by-hop options, routing, fragment, authentication, destination options. Looked up in a set of bits and hidden from
- * clang, so that the verifier sees one branch here, not one for each of them.
+ * Hop-by-hop options, routing, fragment, authentication, destination options. The types are a set of bits, and clang
+ * does not see the result, so that the verifier sees one branch here, not one for each type.
  */
 static __always_inline int tp_is_extension(__u64 protocol)
 {
@@ -157,7 +157,7 @@ static __always_inline int tp_parse_ipv6(struct tp_packet *packet, __u32 *l4)
 	packet->tos = bpf_ntohs(*(__be16 *)ip) >> 4;
 	packet->ttl = ip->hop_limit;
 	packet->ip_length = bpf_ntohs(ip->payload_len);
-	/* A jumbogram's length is elsewhere. */
+	/* The length is 0 in a jumbogram. */
 	if (packet->ip_length)
 		packet->ip_length += sizeof(*ip);
 	next = ip->nexthdr;
@@ -254,7 +254,7 @@ cut_off:
 	packet->error = TP_CUT_OFF;
 }
 
-/* What follows ether_type at l3. */
+/* Parses the header at l3, by ether_type. */
 static __always_inline void tp_parse_network(struct tp_packet *packet)
 {
 	__u32 l4;
@@ -303,13 +303,13 @@ static __always_inline void tp_forget(struct tp_packet *packet)
 	packet->payload = 0;
 }
 
-/* Parses Ethernet at this offset; or, with an EtherType, what that says. */
+/* Parses Ethernet at this offset; with an EtherType, parses the header of that type. */
 static __always_inline void tp_parse_at(struct tp_packet *packet, __u32 offset, __u16 ether_type)
 {
 #ifdef TWINPROBE_TC
 	int more;
 
-	/* Headers may be outside the linear part. Asking for them may copy the packet: they are asked for only where they lack. */
+	/* Headers may be outside the linear part. Pulling them in may copy the packet, so only missing ones are pulled. */
 #pragma clang loop unroll(disable)
 	for (more = 0; more < 2; more++) {
 #endif
@@ -360,7 +360,7 @@ static __always_inline struct tp_arp_header *tp_arp(const struct tp_packet *pack
 	if (packet->ether_type != ETH_P_ARP)
 		return 0;
 	arp = tp_at(packet, packet->l3, sizeof(*arp));
-	/* Only what asks for IPv4 on Ethernet has addresses of these lengths. */
+	/* Only ARP for IPv4 on Ethernet has addresses of these lengths. */
 	return arp && arp->hardware_length == 6 && arp->protocol_length == 4 ? arp : 0;
 }
 

@@ -17,7 +17,7 @@
 
 #define tp_histogram(NAME, VALUE) tp_histogram_add(NAME, VALUE, 1)
 
-/* A histogram that keeps the sum of its values, too. */
+/* A histogram that also keeps the sum of its values. */
 #define TP_HISTOGRAM_SUM(NAME) TP_HISTOGRAM(NAME); TP_PERCPU_ARRAY(NAME##_sum, __u64, 1)
 
 #define tp_histogram_sum_add(NAME, VALUE, N)			\
@@ -55,8 +55,8 @@ static __always_inline int tp_sample(__u32 n)
 	TP_ARRAY(NAME, struct NAME##_place, (SIZE) + 1)
 
 /*
- * The n-th item goes to place n while there are empty places, then to a random one of n places, most of which do not exist
- * (algorithm R). Two CPUs may draw the same n, which makes an item replace another one a little too often or too rarely.
+ * Algorithm R: item n is stored at place n while places are empty, then at a random one of n places, or left out if
+ * that place does not exist. Two CPUs may draw the same n, which distorts the sample a little.
  */
 static __always_inline __u32 tp_reservoir_place(__u64 seen, __u32 size)
 {

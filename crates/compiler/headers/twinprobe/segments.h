@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* How many frames a packet stands for, and their bytes. twinprobe.h has the overview. */
+/* The number of frames in a packet, and their bytes. twinprobe.h has the overview. */
 #ifndef TWINPROBE_SEGMENTS_H
 #define TWINPROBE_SEGMENTS_H
 
 #ifdef TWINPROBE_TC
-/* Where the headers have been followed to, and the type of what is there: an EtherType, or TP_A_FRAME. */
+/* The position after the last parsed header, and the type of the next one: an EtherType, or TP_A_FRAME. */
 struct tp_walk {
 	__u32 offset;
 	__be16 type;
-	__u8 protocol;	/* of what follows the IP header */
-	__u8 depth;	/* how many tunnels were entered */
-	__u8 in_udp;	/* the last one was of UDP */
+	__u8 protocol;	/* of the header after IP */
+	__u8 depth;	/* the number of entered tunnels */
+	__u8 in_udp;	/* the last tunnel is in UDP */
 };
 
 #define TP_A_FRAME bpf_htons(ETH_P_TEB)
@@ -34,7 +34,7 @@ static __always_inline int tp_walk_ethernet(const struct tp_packet *packet, stru
 	return 1;
 }
 
-/* Hop-by-hop options, routing and destination options: with the last Linux says how deep a tunnel may be. */
+/* Hop-by-hop options, routing and destination options. In the last, Linux limits the depth of a tunnel. */
 static __always_inline int tp_walk_extensions(const struct tp_packet *packet, struct tp_walk *walk)
 {
 	int i;
@@ -50,7 +50,7 @@ static __always_inline int tp_walk_extensions(const struct tp_packet *packet, st
 	return 1;
 }
 
-/* MPLS does not say what is inside. As in parse.h, the first half byte tells. */
+/* MPLS does not name its content. As in parse.h, the first half byte decides. */
 static __always_inline int tp_walk_labels(const struct tp_packet *packet, struct tp_walk *walk)
 {
 	__u8 *header;
@@ -70,8 +70,9 @@ static __always_inline int tp_walk_labels(const struct tp_packet *packet, struct
 }
 
 /*
- * A program may hand over several datagrams at once that each have a tunnel's packet in them. The length of the first one tells
- * them from one packet that is cut inside of the tunnel, which ends where the buffer ends, or is too long to tell its length.
+ * A program may send several datagrams in one buffer, each with a tunnel packet. The length of the first inner packet
+ * distinguishes them from one large packet in a tunnel: a large packet ends at the end of the buffer, or is too long
+ * for its length field.
  */
 static __always_inline int tp_walk_ip(const struct tp_packet *packet, struct tp_walk *walk)
 {
@@ -107,8 +108,8 @@ static __always_inline int tp_walk_ip(const struct tp_packet *packet, struct tp_
 }
 
 /*
- * VXLAN, VXLAN-GPE, Geneve, GUE, or IP right inside (FOU, bareudp), on any port: what is inside must fit, see above. Sets the protocol
- * of what is inside where it is one of IP, else the type.
+ * VXLAN, VXLAN-GPE, Geneve, GUE, or IP directly in UDP (FOU, bareudp), on any port: tp_walk_ip checks the content. Sets
+ * `protocol` if an IP protocol number names the content, else `type`.
  */
 static __always_inline int tp_walk_udp(const struct tp_packet *packet, struct tp_walk *walk)
 {
@@ -141,7 +142,7 @@ static __always_inline int tp_walk_udp(const struct tp_packet *packet, struct tp
 	return header[0] & 8;
 }
 
-/* Goes on to what is inside of the tunnel that begins here, if one does. */
+/* Enters the tunnel that begins here, if there is one. */
 static __always_inline int tp_walk_inside(const struct tp_packet *packet, struct tp_walk *walk)
 {
 	__u16 flags;
@@ -175,16 +176,16 @@ static __always_inline int tp_walk_inside(const struct tp_packet *packet, struct
 
 #define TP_DEPTH 16
 
-/* Not all headers are known: those of ESP, for one. */
+/* Marks a packet with an unknown header, such as ESP. */
 #define TP_UNSURE (1U << 31)
 
-/* How many times this was so. The daemon reads it with each window, and says that its numbers are approximate. */
+/* The number of uncertain packets. With them, the daemon reports a window as approximate. */
 __u64 tp_unsure SEC(".data.twinprobe");
 
 /*
- * The headers up to the payload, which each frame has that this packet is cut into, or was put together from: also those inside of
- * up to two tunnels, whose number is told in the upper half. By a few steps of its own: it is asked for only where the packet stands
- * for several frames, and not all probes parse. The kernel verifies such a function once for all its calls.
+ * The size of the headers before the payload, which each frame of this packet repeats, with those inside of up to two
+ * tunnels. The upper half is the number of tunnels. The function does not use tp_parse, because not all probes parse,
+ * and only packets of several frames need it. The kernel verifies this function once for all its calls.
  */
 __noinline __u32 tp_repeated(struct __sk_buff *context)
 {
@@ -198,7 +199,7 @@ __noinline __u32 tp_repeated(struct __sk_buff *context)
 	tp_locate(&packet);
 #pragma clang loop unroll(disable)
 	for (i = 0; i < 3; i++) {
-		/* What is in a datagram need not be a tunnel. Where a packet is sent, the kernel tells the headers of what is not IP. */
+		/* The content of UDP need not be a tunnel. At egress, the kernel knows the headers of packets other than IP. */
 		known = walk.in_udp || (!i && !TP_IS_INGRESS);
 		if (walk.type == TP_A_FRAME && !tp_walk_ethernet(&packet, &walk))
 			break;
@@ -223,7 +224,7 @@ __noinline __u32 tp_repeated(struct __sk_buff *context)
 	return known ? repeated : repeated | TP_UNSURE;
 }
 
-/* The number, which the kernel leaves out for packets of virtual machines until it cuts them. */
+/* The number of frames. The kernel does not set gso_segs for packets of virtual machines before it cuts them. */
 static __always_inline __u32 tp_frames(const struct tp_packet *packet)
 {
 	__u32 size = packet->context->gso_size, frames = packet->context->gso_segs;
@@ -247,7 +248,7 @@ static __always_inline __u32 tp_segments(const struct tp_packet *packet)
 }
 
 #ifdef TWINPROBE_TC
-/* Tells whether the packet can be as many frames as the kernel says. A tunnel that is not known is found out by that. */
+/* Tells whether these headers fit the kernel's number of frames. Those of unknown tunnels do not. */
 static __always_inline int tp_fits(const struct tp_packet *packet, __u32 headers)
 {
 	__u32 size = packet->context->gso_size, frames = packet->context->gso_segs;
@@ -267,7 +268,7 @@ static __always_inline __u32 tp_length(const struct tp_packet *packet)
 		__u32 each = repeated & 0xffff, headers = further * each;
 
 #ifdef TWINPROBE_EGRESS
-		/* The kernel has added up the headers, also of frames without an Ethernet header; older ones only those outside. */
+		/* wire_len has the repeated headers, even without Ethernet. For tunnels, older kernels count only the outer ones. */
 		if (!(repeated >> TP_DEPTH & 0xff)) {
 			headers = packet->context->wire_len > packet->context->len ? packet->context->wire_len - packet->context->len : 0;
 			each = further ? headers / further : each;
@@ -283,7 +284,7 @@ static __always_inline __u32 tp_length(const struct tp_packet *packet)
 #endif
 }
 
-/* The first frame's, which all but the last have. */
+/* The length of each frame but the last. */
 static __always_inline __u32 tp_frame_length(const struct tp_packet *packet)
 {
 	__u32 length = tp_length(packet);

@@ -3,7 +3,7 @@
 #ifndef TWINPROBE_TUNNEL_H
 #define TWINPROBE_TUNNEL_H
 
-/* The kind of tunnel whose header stands at l4, where the inside begins, and its EtherType; 0 means Ethernet. */
+/* Finds the tunnel with its header at l4: kind, id, start of the content and its EtherType (0 means Ethernet). */
 static __always_inline enum tp_tunnel tp_tunnel(const struct tp_packet *packet, __u32 *id, __u32 *inside, __u16 *ether_type)
 {
 	__u8 *header;
@@ -27,7 +27,7 @@ static __always_inline enum tp_tunnel tp_tunnel(const struct tp_packet *packet, 
 			return TP_NO_TUNNEL;
 		flags = bpf_ntohs(*(__be16 *)header);
 		*ether_type = bpf_ntohs(*(__be16 *)(header + 2));
-		/* Version 1 is PPTP; RFC 2784 has taken routing away. */
+		/* Version 1 is PPTP. RFC 2784 removed routing. */
 		if (flags & 0x4007)
 			return TP_NO_TUNNEL;
 		*inside += 4 + (flags & 0x8000 ? 4 : 0);

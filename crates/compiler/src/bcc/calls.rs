@@ -17,8 +17,8 @@ pub fn refused_for_libbpf(unit: &Unit<'_>) -> Option<Finding> {
     Some(refusal(unit, table, message.to_owned()))
 }
 
-/// Returns the macros that tell the dialect's headers what `call()` of each table leads to; none if the configuration has no
-/// `calls`. `first` is the entry point.
+/// Returns the macros that tell the dialect's headers the functions behind `call()` of each table; none if
+/// the configuration has no `calls`. `first` is the entry point.
 pub fn definitions(unit: &Unit<'_>, found: &Scan<'_>, first: &Function<'_>) -> Result<Vec<String>, Finding> {
     if unit.calls.is_empty() {
         return Ok(Vec::new());
@@ -41,12 +41,12 @@ pub fn definitions(unit: &Unit<'_>, found: &Scan<'_>, first: &Function<'_>) -> R
             let Some(function) = found.functions.iter().find(|function| function.name == name) else {
                 return refuse(
                     table,
-                    format!("the source defines no function {name}, which slot {slot} is to have"),
+                    format!("the source defines no function {name}, which slot {slot} must have"),
                 );
             };
             if function.name != first.name && function.parameters.len() != 1 {
                 let message = format!(
-                    "slot {slot} is to have {name}, which takes {} parameters; a function that is called has one, the context",
+                    "slot {slot} must have {name}, which takes {} parameters; a function in a table has one, the context",
                     function.parameters.len()
                 );
                 return refuse(table, message);

@@ -16,7 +16,7 @@ const TABLES: [&str; 5] = ["BPF_TABLE", "BPF_HASH", "BPF_ARRAY", "BPF_PERCPU_ARR
 const EXTERN: &str = "extern";
 /// The structs of the dialect's headers that sources like to define themselves.
 const STRUCTS: [&str; 7] = ["eth_hdr", "iphdr", "tcphdr", "udphdr", "icmphdr", "lpm_key", "vlan_hdr"];
-/// The functions that need a map, which is defined only for them.
+/// The functions that need a map of their own; the map is defined only if a source calls them.
 const USES: [&str; 4] = ["dp_log", "pcn_log", "pkt_to_controller", "pcn_pkt_controller"];
 /// The warnings that would be noise: sources for BCC are compiled by BCC without `-Wall`.
 const QUIET: [&str; 8] = [
@@ -30,7 +30,8 @@ const QUIET: [&str; 8] = [
     "-Wno-incompatible-pointer-types-discards-qualifiers",
 ];
 
-/// A call through a table ends the function into which clang inlines it. So every function is inlined, as in BCC.
+/// A call through a table ends the function in which clang has inlined it. So every function is inlined, as
+/// in BCC.
 const INLINE: [&str; 2] = ["-mllvm", "-inline-threshold=1000000"];
 
 /// Limits of integers that sources define as constants, because no header of the kernel has them.
@@ -71,7 +72,7 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<BccArguments>, Finding> {
     let mut shared = Vec::new();
     for name in found.tables.iter().filter(|(_, kind)| *kind == EXTERN).map(|(name, _)| *name) {
         let is_here = |(known, kind): &&(&str, &str)| *known == name && *kind != EXTERN;
-        // Alternatives of the preprocessor may declare the table; the direction decides which one counts.
+        // Alternatives of the preprocessor may declare the table; the direction decides between them.
         let elsewhere = other.tables.iter().find(is_here);
         if let Some((_, kind)) = elsewhere.or_else(|| found.tables.iter().find(is_here)) {
             arguments.push(format!("-DTWINPROBE_EXTERN_{name}=~,1,"));
@@ -85,8 +86,8 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<BccArguments>, Finding> {
     Ok(Some(BccArguments { arguments, shared }))
 }
 
-/// Returns definitions for headers whose address the source uses as a number. In such a line, the address of
-/// a header is its offset in the packet, as in BCC. Fails if a line uses a header in both ways.
+/// Returns definitions for headers whose addresses the source uses as numbers. In such a line, a header's
+/// address is its offset in the packet, as in BCC. Fails if a line uses a header in both ways.
 fn offsets(unit: &Unit<'_>, found: &Scan<'_>) -> Result<Vec<String>, Finding> {
     let mut definitions = Vec::new();
     let is_line = |line: &str| {
@@ -96,7 +97,7 @@ fn offsets(unit: &Unit<'_>, found: &Scan<'_>) -> Result<Vec<String>, Finding> {
     for Addressed { name, numbers, others } in &found.addresses {
         if let Some(line) = numbers.iter().find(|line| has_lines || others.contains(line)) {
             let message = format!(
-                "{name} is a copy of a header, and a number and a header in the same line; write (u64)cursor for the offset of \
+                "{name} is a copy of a header, and one line uses it as a number and as a header; write (u64)cursor for the offset of \
                  what follows it, or take its address in a line of its own (and without #line)"
             );
             return Err(Finding::new(Stage::Compile, unit.field, message).at(*line, None));
@@ -108,8 +109,8 @@ fn offsets(unit: &Unit<'_>, found: &Scan<'_>) -> Result<Vec<String>, Finding> {
     Ok(definitions)
 }
 
-/// Tells whether a source has functions or tables of BCC's kind and places nothing in a section. As a source for libbpf
-/// it would have no program.
+/// Tells whether a source has functions or tables of BCC's kind and places nothing in a section. For libbpf,
+/// such a source would have no program.
 fn looks_like_bcc(found: &Scan<'_>) -> bool {
     let has_sections = SECTIONS.iter().any(|name| found.names.contains(name));
     let is_for_bcc = |function| entry::is_candidate(function) || entry::traces(function);

@@ -13,7 +13,7 @@ pub const CONVENTIONAL: [&str; 2] = ["handler", HANDLE_RX];
 pub const HANDLE_RX: &str = "handle_rx";
 /// The names of context types: the macro for that of the unit's hook, and those of all hooks.
 const CONTEXTS: [&str; 3] = ["CTXTYPE", "xdp_md", "__sk_buff"];
-/// The prefixes by which BCC names functions that it attaches to functions of the kernel.
+/// The prefixes of functions that BCC attaches to functions of the kernel.
 const TRACING: [&str; 8] = [
     "kprobe__",
     "kretprobe__",
@@ -36,15 +36,15 @@ const FOREIGN: [(&str, &str); 8] = [
     ("sk_reuseport_md", "selects sockets"),
 ];
 
-/// Tells whether a packet's hook may call a function like this one.
+/// Tells whether a packet's hook may call such a function.
 pub fn is_candidate(function: &Function<'_>) -> bool {
     let conventional = CONVENTIONAL.contains(&function.name);
     let fits = function.context().is_some_and(|context| CONTEXTS.contains(&context));
     fits && (conventional || !function.is_static && function.parameters.len() == 1)
 }
 
-/// Chooses the function for the packets of the unit's hook: the one in the configuration, else one with a conventional name,
-/// else the only one that no table calls, or the one named after the direction.
+/// Chooses the function for the packets of the unit's hook: the one in the configuration, else one with a
+/// conventional name, else the only one that no table calls, or the function named after the direction.
 pub fn choose<'s, 'a>(scan: &'s Scan<'a>, unit: &Unit<'_>) -> Result<&'s Function<'a>, Finding> {
     let Unit { hook, field, .. } = *unit;
     let refuse = |line, message| refusal(field, line, message);
@@ -93,7 +93,7 @@ pub fn choose<'s, 'a>(scan: &'s Scan<'a>, unit: &Unit<'_>) -> Result<&'s Functio
     Ok(chosen)
 }
 
-/// Refuses a function whose context is that of another hook.
+/// Refuses a function with a context for another hook.
 pub fn check_hook(function: &Function<'_>, hook: Hook, field: &str) -> Result<(), Finding> {
     let other = match (function.context(), hook.kind()) {
         (Some("xdp_md"), ProgramKind::Tc) => Some("xdp"),

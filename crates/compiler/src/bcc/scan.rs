@@ -1,13 +1,14 @@
-//! The functions and structs that a source defines, as far as they are known without its headers and macros.
+//! The functions and structs that a source defines, as far as they can be known without its headers and
+//! macros.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bcc::token::{SourceToken, TokenKind, tokens};
 
-/// Names that are called like a function in front of or behind the parameters of one.
+/// Names that look like a called function before or behind the parameters of one.
 const ATTRIBUTES: [&str; 8] =
     ["__attribute__", "__attribute", "SEC", "BCC_SEC", "__section", "__asm__", "asm", "__declspec"];
-/// The types that an address is cast to.
+/// The types to which an address is cast.
 const INTEGERS: [&str; 10] =
     ["u32", "u64", "__u32", "__u64", "uint32_t", "uint64_t", "uintptr_t", "size_t", "long", "int"];
 /// The attribute of BCC's packet headers.
@@ -34,20 +35,20 @@ pub struct Parameter<'a> {
 }
 
 impl<'a> Function<'a> {
-    /// The struct that the first parameter points to: the context that the kernel calls the function with.
+    /// The struct of the first parameter: the context from the kernel.
     pub fn context(&self) -> Option<&'a str> {
         self.parameters.first()?.points_to
     }
 }
 
-/// A header of the packet whose address is taken as a number somewhere.
+/// A header of the packet whose address the source uses as a number somewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addressed<'a> {
     /// The variable.
     pub name: &'a str,
-    /// The lines in which its address is a number. Its size may be asked for there as well.
+    /// The lines that use its address as a number. They may also ask for its size.
     pub numbers: BTreeSet<u32>,
-    /// The lines in which it is used otherwise.
+    /// The lines with another use of it.
     pub others: BTreeSet<u32>,
 }
 
@@ -59,9 +60,10 @@ pub struct Scan<'a> {
     pub structs: BTreeSet<&'a str>,
     /// The source's own packet headers, each with the widths of its fields in bytes, a digit each.
     pub headers: Vec<(&'a str, String)>,
-    /// The tables whose declarations give a type, with it: `"hash"`, `"extern"`, `"prog"`. One that alternatives declare is there twice.
+    /// The tables whose declarations have a type, with the type: `"hash"`, `"extern"`, `"prog"`. A table in
+    /// several alternatives is listed several times.
     pub tables: Vec<(&'a str, &'a str)>,
-    /// The headers of the packet whose address is taken as a number.
+    /// The headers of the packet whose addresses the source uses as numbers.
     pub addresses: Vec<Addressed<'a>>,
     /// All names that are used anywhere.
     pub names: BTreeSet<&'a str>,
@@ -138,8 +140,8 @@ pub fn scan(source: &str) -> Scan<'_> {
     scan
 }
 
-/// Returns the names outside of functions and structs, which those of maps are among, each with the line of its first use. The
-/// tag of a struct does not count: a map may have the name of its struct.
+/// Returns the names outside of functions and structs, including the names of maps, each with the line of its
+/// first use. The tag of a struct does not count: a map may have the name of its struct.
 pub fn declared(source: &str) -> BTreeMap<String, u32> {
     let (tokens, mut depth, mut lines) = (tokens(source), 0_usize, BTreeMap::new());
     for (at, token) in tokens.iter().enumerate() {
@@ -240,7 +242,7 @@ fn function<'a>(declaration: &[SourceToken<'a>]) -> Option<Function<'a>> {
         }
     }
     let (name, begin, end) = found?;
-    // A struct whose attributes have arguments is not a function: its name would be that of the attribute.
+    // A struct is not a function: its attribute with arguments would look like the function's name.
     let parameters = declaration.get(begin..end)?.split(|token| token.is(","));
     Some(Function {
         name: name.text,
@@ -258,8 +260,8 @@ fn parameter<'a>(tokens: &[SourceToken<'a>]) -> Parameter<'a> {
     Parameter { name, points_to: points_to.map(|token| token.text) }
 }
 
-/// Reads the fields of a struct up to its attribute as a packet header; `None` if it is not one, or if not all of its
-/// fields are integers or arrays of bytes.
+/// Reads the fields of a struct up to its attribute as a packet header; `None` for other structs, or if a
+/// field is neither an integer nor an array of bytes.
 fn header<'a>(name: &'a str, body: &[SourceToken<'a>]) -> Option<(&'a str, String)> {
     let end = body.iter().position(|token| token.is("}"))?;
     body.get(end + 1).filter(|token| token.is(PACKET_HEADER))?;

@@ -1,6 +1,6 @@
 //! The tokens of a C source, without comments and directives of the preprocessor.
 
-/// A token and the line that it begins in, from 1.
+/// A token and the line of its beginning, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceToken<'a> {
     pub text: &'a str,
@@ -26,7 +26,7 @@ impl SourceToken<'_> {
     }
 }
 
-/// Splits a source into tokens. Any text has tokens; whether it is C is for clang to say.
+/// Splits a source into tokens. Any text has tokens; clang judges whether the text is C.
 pub fn tokens(source: &str) -> Vec<SourceToken<'_>> {
     let mut lexer = Lexer { rest: source, line: 1, fresh: true, found: Vec::new() };
     while lexer.step() {}

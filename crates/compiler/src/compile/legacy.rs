@@ -1,5 +1,5 @@
-//! Names that published sources take for granted, and that headers had once or have by now: those of early libbpf, those that only
-//! sources inside the kernel have, and those of the kernel's later API.
+//! Names that published sources use without a definition, because some header once had them, or has them now:
+//! names of early libbpf, names of sources inside the kernel, and names of the kernel's later API.
 
 use twinprobe_ebpf_common::unit::{Unit, included};
 
@@ -7,53 +7,152 @@ use crate::vmlinux::KernelTypes;
 
 /// The header with the names.
 const HEADER: &str = "twinprobe/legacy.h";
-/// The integer types of sources inside the kernel, and those of the C library, which these have, too.
+/// The integer types of sources inside the kernel, and the types of the C library, which these sources have,
+/// too.
 const INTEGERS: [&str; 8] = ["u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"];
 const STANDARD: [&str; 8] =
     ["uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t", "int16_t", "int32_t", "int64_t"];
 const ORDER: [&str; 4] = ["htons", "ntohs", "htonl", "ntohl"];
+/// Macros of the kernel's API for packets. A file of types has none, and headers for user space do not fit beside it. In the
+/// kernel's own sources other headers include them.
+const MACROS: [(&str, &str); 36] = [
+    ("AF_INET", "2"),
+    ("AF_INET6", "10"),
+    ("CLOCK_BOOTTIME", "7"),
+    ("CLOCK_MONOTONIC", "1"),
+    ("ETH_ALEN", "6"),
+    ("ETH_HLEN", "14"),
+    ("ETH_P_8021AD", "0x88A8"),
+    ("ETH_P_8021Q", "0x8100"),
+    ("ETH_P_ARP", "0x0806"),
+    ("ETH_P_IP", "0x0800"),
+    ("ETH_P_IPV6", "0x86DD"),
+    ("ICMPV6_ECHO_REPLY", "129"),
+    ("ICMPV6_ECHO_REQUEST", "128"),
+    ("ICMP_DEST_UNREACH", "3"),
+    ("ICMP_ECHO", "8"),
+    ("ICMP_ECHOREPLY", "0"),
+    ("ICMP_TIME_EXCEEDED", "11"),
+    ("IFNAMSIZ", "16"),
+    ("IPPROTO_ICMPV6", "58"),
+    ("IP_DF", "0x4000"),
+    ("IP_MF", "0x2000"),
+    ("IP_OFFSET", "0x1FFF"),
+    ("NEXTHDR_DEST", "60"),
+    ("NEXTHDR_FRAGMENT", "44"),
+    ("NEXTHDR_HOP", "0"),
+    ("NEXTHDR_ROUTING", "43"),
+    ("TC_ACT_OK", "0"),
+    ("TC_ACT_PIPE", "3"),
+    ("TC_ACT_QUEUED", "5"),
+    ("TC_ACT_RECLASSIFY", "1"),
+    ("TC_ACT_REDIRECT", "7"),
+    ("TC_ACT_REPEAT", "6"),
+    ("TC_ACT_SHOT", "2"),
+    ("TC_ACT_STOLEN", "4"),
+    ("TC_ACT_TRAP", "8"),
+    ("TC_ACT_UNSPEC", "(-1)"),
+];
+/// The needs of sources that use one of these names without a definition.
+const NAMES: [(&str, &str); 5] = [
+    ("LIKELY", "likely"),
+    ("UNLIKELY", "unlikely"),
+    ("FORCE", "__force"),
+    ("FOR", "bpf_for"),
+    ("FOR", "bpf_repeat"),
+];
+/// Macros of the kernel's own sources that look like functions.
+const CALLS: [(&str, &str); 6] = [
+    ("MAX", "max"),
+    ("MIN", "min"),
+    ("CPU_TO_BE", "cpu_to_be16"),
+    ("CPU_TO_BE", "cpu_to_be32"),
+    ("BE_TO_CPU", "be16_to_cpu"),
+    ("BE_TO_CPU", "be32_to_cpu"),
+];
 const VERDICTS: [&str; 4] = ["TCX_NEXT", "TCX_PASS", "TCX_DROP", "TCX_REDIRECT"];
 
-/// Returns the arguments by which clang gives a source the names that it uses and does not define.
+/// Returns the arguments by which clang gives a source its undefined names.
 pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     let texts: Vec<&str> = unit.files.values().map(String::as_str).chain([unit.source]).collect();
     let uses = |name: &str| texts.iter().any(|text| has_word(text, name));
     let contains = |words: &str| texts.iter().any(|text| text.contains(words));
-    let follows_types = texts.iter().any(|text| KernelTypes::are_asked_for(text));
     let includes = |is: &dyn Fn(&str) -> bool| texts.iter().any(|text| included(text).any(is));
+    // Beside the kernel's API, a file by this name has a few types of the project's own.
+    let follows_types =
+        texts.iter().any(|text| KernelTypes::are_asked_for(text)) && !includes(&|name| name == "linux/bpf.h");
     // The headers of the kernel's own sources have these types.
     let is_inside = includes(&|name| name.starts_with("uapi/")) && !follows_types;
     let lacks = |names: &[&str]| {
         names.iter().any(|name| uses(name)) && !names.iter().any(|name| defines(&texts, name))
     };
+    let lacks_type = |name: &str| {
+        !follows_types && texts.iter().any(|text| names_type(text, name)) && !defines(&texts, name)
+    };
+    let lacks_header =
+        |name: &str, header: &str| is_inside && lacks(&[name]) && !includes(&|other| other.ends_with(header));
+    let lacks_truth =
+        lacks_type("bool") || !follows_types && !defines(&texts, "bool") && lacks(&["true", "false"]);
+    let helpers = |name: &str| has_helpers(name) || name == "twinprobe.h";
+    let needs_helpers =
+        includes(&|name| name.ends_with("bpf_core_read.h") || name.ends_with("bpf_tracing.h"))
+            && !includes(&helpers)
+            && lacks(&["SEC"]);
+    let has_elf = includes(&|name| name.ends_with("bpf_elf.h"));
+    // The C library has some of the macros as numbers of an enum.
+    let has_none = follows_types
+        || is_inside && !includes(&|name| name.starts_with("netinet/") || name == "arpa/inet.h");
+    let lacks_macro = |name: &str| has_none && lacks(&[name]) && !is_given(&texts, name);
+    let macros = MACROS.iter().filter(|(name, _)| lacks_macro(name));
     let needs = [
+        ("HELPERS", needs_helpers && !follows_types),
+        ("HELPERS_BESIDE_TYPES", needs_helpers && follows_types),
         ("MAP_DEF", uses("bpf_map_def") && !defines(&texts, "bpf_map_def")),
         ("ANNOTATION", uses("BPF_ANNOTATE_KV_PAIR") && !defines(&texts, "BPF_ANNOTATE_KV_PAIR")),
+        ("ELF_MAP", lacks(&["bpf_elf_map"]) && !has_elf),
+        ("PINS", lacks(&["PIN_GLOBAL_NS"]) && !has_elf && !is_given(&texts, "PIN_NONE")),
         ("TCX", lacks(&VERDICTS) && !contains("tcx_action_base") && !follows_types),
-        ("LIKELY", lacks(&["likely"])),
-        ("UNLIKELY", lacks(&["unlikely"])),
-        ("INTEGERS", is_inside && lacks(&INTEGERS)),
         ("STDINT", is_inside && lacks(&STANDARD) && !includes(&|name| name == "stdint.h")),
-        ("STDBOOL", is_inside && lacks(&["bool"])),
+        ("STDBOOL", lacks_truth && !includes(&|name| name == "stdbool.h") && !counts_truth(&texts)),
         ("NULL", is_inside && lacks(&["NULL"])),
         ("ORDER", is_inside && lacks(&ORDER)),
+        ("ETHER", lacks_header("ethhdr", "/if_ether.h")),
+        ("TCP", lacks_header("tcphdr", "/tcp.h")),
+        ("UDP", lacks_header("udphdr", "/udp.h")),
+        ("VLAN_HDR", lacks_type("vlan_hdr")),
     ];
-    let needs = needs.into_iter().filter(|(_, is_needed)| *is_needed);
+    let integers = INTEGERS.into_iter().map(|name| (name, lacks_type(name)));
+    let names = NAMES.into_iter().map(|(need, name)| (need, lacks(&[name])));
+    let types = ("TYPES", !follows_types && begins_with_helpers(unit, &texts));
+    let needs = needs.into_iter().chain(names).chain(calls(&texts)).chain([types]).chain(integers);
+    let needs = needs.filter(|(_, is_needed)| *is_needed);
     let mut arguments: Vec<String> = needs.map(|(name, _)| format!("-DTWINPROBE_NEEDS_{name}")).collect();
     if !arguments.is_empty() {
         arguments.extend(["-include", HEADER].map(str::to_owned));
     }
+    arguments.extend(macros.map(|(name, value)| format!("-D{name}={value}")));
     arguments
+}
+
+/// Tells whether a header by this name is libbpf's for helper functions.
+fn has_helpers(name: &str) -> bool {
+    name.ends_with("bpf_helpers.h")
+}
+
+/// Tells whether one of the texts includes that header before it has any types. A header of the project's own has types.
+fn begins_with_helpers(unit: &Unit<'_>, texts: &[&str]) -> bool {
+    let has_types = |name: &str| ["linux/", "asm/", "uapi/"].iter().any(|folder| name.starts_with(folder));
+    let is_own = unit.files.keys().any(|name| has_helpers(name));
+    let is_first = |text: &&str| {
+        let mut either = included(text).filter(|name| has_helpers(name) || has_types(name));
+        either.next().is_some_and(has_helpers)
+    };
+    !is_own && texts.iter().any(is_first)
 }
 
 /// Tells whether one of the texts defines a name: as a struct, a type or a macro.
 fn defines(texts: &[&str], name: &str) -> bool {
-    let is_struct = |text: &str| {
-        let mut all = text.match_indices(name);
-        all.any(|(at, _)| {
-            text[..at].trim_end().ends_with("struct") && text[at + name.len()..].trim_start().starts_with('{')
-        })
-    };
+    let is_struct = |text: &str| words(text, name).any(|(_, rest)| rest.trim_start().starts_with('{'));
     let is_line = |line: &str| {
         let line = line.trim();
         let directive =
@@ -61,14 +160,66 @@ fn defines(texts: &[&str], name: &str) -> bool {
         let is_macro = directive.is_some_and(|rest| {
             rest.trim_start().strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_letter))
         });
-        is_macro || line.starts_with("typedef") && line.ends_with(&format!(" {name};"))
+        let declared = line.split(';').next().unwrap_or(line).trim_end();
+        let is_last = declared.strip_suffix(name).is_some_and(|rest| !rest.ends_with(is_letter));
+        is_macro
+            || is_last && (declared.starts_with("typedef") || declared.starts_with('}')) && line.contains(';')
     };
     texts.iter().any(|text| is_struct(text) || text.lines().any(is_line))
 }
 
+/// Tells whether one of the texts gives a name a number, as an enum does.
+fn is_given(texts: &[&str], name: &str) -> bool {
+    let mut rests = texts.iter().flat_map(|text| words(text, name)).map(|(_, rest)| rest.trim_start());
+    rests.any(|rest| rest.starts_with('=') && !rest.starts_with("=="))
+}
+
 fn has_word(text: &str, name: &str) -> bool {
+    words(text, name).next().is_some()
+}
+
+/// Tells whether a text uses a name as that of a type: before another name, a pointer or the end of a cast.
+fn names_type(text: &str, name: &str) -> bool {
+    words(text, name)
+        .any(|(_, rest)| rest.trim_start().starts_with(|next| is_letter(next) || next == '*' || next == ')'))
+}
+
+/// Tells whether a text has the values of `bool` as those of an enum.
+fn counts_truth(texts: &[&str]) -> bool {
+    let packed = |text: &&str| text.split_whitespace().collect::<String>();
+    let is_first =
+        |text: String| ["{false,", "{true,", "{false=", "{true="].iter().any(|begin| text.contains(begin));
+    texts.iter().map(packed).any(is_first)
+}
+
+/// Returns the needs of the texts for macros that look like functions.
+fn calls(texts: &[&str]) -> impl Iterator<Item = (&'static str, bool)> {
+    let lacks = |name| only_calls(texts, name) && !defines(texts, name);
+    CALLS.into_iter().map(move |(need, name)| (need, lacks(name)))
+}
+
+/// Tells whether the texts call a function by this name, and have no function by this name.
+fn only_calls(texts: &[&str], name: &str) -> bool {
+    let places = texts.iter().flat_map(|text| words(text, name));
+    let mut called = places.filter(|(_, rest)| rest.trim_start().starts_with('(')).peekable();
+    let is_declared = |before: &str| {
+        let before = before.trim_end();
+        let line = before.rsplit('\n').next().unwrap_or(before);
+        if line.trim_start().starts_with('#') {
+            return false;
+        }
+        let is_statement = ["return", "else"].iter().any(|word| before.ends_with(word));
+        before.ends_with(|letter| is_letter(letter) || letter == '*') && !is_statement
+    };
+    called.peek().is_some() && !called.any(|(before, _)| is_declared(before))
+}
+
+/// Returns what stands before and behind each place of a name in a text.
+fn words<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let around = move |(at, _): (usize, &str)| (&text[..at], &text[at + name.len()..]);
     text.match_indices(name)
-        .any(|(at, _)| !text[..at].ends_with(is_letter) && !text[at + name.len()..].starts_with(is_letter))
+        .map(around)
+        .filter(|(before, rest)| !before.ends_with(is_letter) && !rest.starts_with(is_letter))
 }
 
 fn is_letter(c: char) -> bool {
@@ -86,6 +237,9 @@ mod tests {
             "struct bpf_map_def\n{",
             "typedef struct x bpf_map_def;",
             "# define bpf_map_def x",
+            "struct __attribute__((packed)) bpf_map_def {",
+            "typedef struct x\tbpf_map_def; // a type",
+            "} bpf_map_def;",
             "#define bpf_map_def(x) x",
         ] {
             assert!(defines(&[text], "bpf_map_def"), "{text}");
@@ -95,6 +249,37 @@ mod tests {
         {
             assert!(!defines(&[text], "bpf_map_def"), "{text}");
         }
+        assert!(
+            is_given(&["enum { IP_MF = 1 };"], "IP_MF") && !is_given(&["x == IP_MF", "IP_MF == x"], "IP_MF")
+        );
         assert!(has_word("(u8)x", "u8") && !has_word("__u8 u88", "u8"));
+    }
+
+    #[test]
+    fn functions_are_told_from_calls() {
+        for text in [
+            "x = max(a, b);",
+            "return max (a, b);",
+            "f(max(a, b))",
+            "a +\n max(b, c)",
+            "#define MASK max(1, 2)",
+        ] {
+            assert!(only_calls(&[text], "max"), "{text}");
+        }
+        for text in ["int max(int a, int b);\nmax(1, 2)", "static int *max(void);", "max = 1;", "hmax(1, 2)"]
+        {
+            assert!(!only_calls(&[text], "max"), "{text}");
+        }
+    }
+
+    #[test]
+    fn types_are_told_from_members_and_values() {
+        for text in ["u8 x;", "(u8)x", "u8 *x", "sizeof(u8)", "struct {\n\tu8\tx; }"] {
+            assert!(names_type(text, "u8"), "{text}");
+        }
+        for text in ["__u8 u8[16];", "enum { u8, u16 };", "x.u8 = 1;", "u88 x;"] {
+            assert!(!names_type(text, "u8"), "{text}");
+        }
+        assert!(counts_truth(&["typedef enum {\n\tfalse,\n\ttrue\n} x;"]) && !counts_truth(&["f(true, 1)"]));
     }
 }

@@ -1,6 +1,6 @@
 //! Removal of the debug information from objects. Clang needs the debug information to make BTF with the lines of the
-//! source, and puts the texts of all headers into it. It is some twenty times as long as the rest of the object, and
-//! nothing reads it afterwards.
+//! source, and puts the texts of all headers into it. It is about twenty times as long as the rest of the
+//! object, and nothing reads it afterwards.
 
 use object::build::Result;
 use object::build::elf::{Builder, SectionData};
@@ -22,7 +22,8 @@ pub fn without_debug_information(elf: &[u8]) -> Result<Option<Vec<u8>>> {
     if builder.sections.iter().any(|section| section.sh_addralign > LARGEST_ALIGNMENT) {
         return Ok(None);
     }
-    // Clang keeps the names of sections among those of symbols. The builder needs a separate section for them.
+    // Clang keeps the names of sections among those of symbols. The builder needs a separate section for the
+    // names of sections.
     let names = builder.sections.add();
     names.name = b".shstrtab"[..].into();
     names.sh_type = SHT_STRTAB;

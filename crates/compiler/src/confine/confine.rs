@@ -1,9 +1,9 @@
-//! Child processes with untrusted input. They may read only allowed files, write only to their pipes, reach neither the
-//! network nor other processes, and start none. Their resources are limited.
+//! Child processes with untrusted input. They may only read allowed files and write to their pipes. They
+//! reach neither the network nor other processes, and start no process. Their resources are limited.
 //!
-//! Everything is worked out before the fork: between fork and exec only system calls are safe. The calls of
-//! rustix and seccompiler that are used there take no lock and no memory; landlock does not promise it, so that its
-//! ruleset is entered by hand.
+//! All preparation happens before the fork: between fork and exec only system calls are safe. The calls of
+//! rustix and seccompiler in between take no lock and no memory. Landlock's crate does not promise this, so
+//! the code enters the ruleset by hand.
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ use crate::confine::filter;
 pub const USER: u32 = 65533;
 /// The processes and threads that this user may have in all.
 const THREADS: u64 = 1024;
-/// The newest Landlock ABI whose rights are denied; rights that this kernel does not know are left out.
+/// The newest Landlock ABI of the denied rights; rights unknown to this kernel are left out.
 const NEWEST: ABI = ABI::V6;
 /// The kernel ends a process with this mark before any other, if there is no memory left.
 const FIRST_TO_GO: &[u8] = b"1000";
@@ -47,7 +47,7 @@ const NICE: i32 = 5;
 /// The rights of a child process: files, memory, CPU time, open files.
 #[derive(Clone, Debug, Default)]
 pub struct Allowed {
-    /// Files, and directories with all below them.
+    /// Files, and directories with everything below them.
     pub read: Vec<PathBuf>,
     /// Files and directories that the child may run as well as read.
     pub run: Vec<PathBuf>,
@@ -55,13 +55,13 @@ pub struct Allowed {
     pub libraries: OsString,
     /// Bytes of address space.
     pub memory: u64,
-    /// Bytes of memory that the child writes to.
+    /// Bytes of memory for the child's writes.
     pub data: u64,
     pub cpu_time: Duration,
     pub open_files: u64,
 }
 
-/// A means that is not there, without which a child is not confined.
+/// A missing means without which a child is not confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     Landlock,
@@ -86,7 +86,7 @@ impl Lack {
     }
 }
 
-/// The means that keep a child to its rights; none by default. Cheap to clone.
+/// The means of the child's confinement; none by default. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement(Arc<Means>);
 
@@ -130,7 +130,7 @@ impl Confinement {
         Self(Arc::new(Means { files, calls, user, limits, libraries, inherited, lacking }))
     }
 
-    /// Uses limits only, which every child can live with.
+    /// Uses limits only, because every child can live with them.
     pub fn limits_only(allowed: &Allowed, inherited: Arc<[OwnedFd]>) -> Self {
         let limits = limits(allowed, false);
         let lacking = vec![Lack::Landlock, Lack::Filter, Lack::User];
@@ -142,7 +142,7 @@ impl Confinement {
         &self.0.lacking
     }
 
-    /// Tells whether the child reads and reaches only the files that it may.
+    /// Tells whether the child can read and reach only the permitted files.
     pub fn is_tight(&self) -> bool {
         self.0.files.is_some() && self.0.lacking.is_empty()
     }
@@ -152,7 +152,7 @@ impl Confinement {
         self.apply_with(command, Arc::default());
     }
 
-    /// Does the same as [`Self::apply`] for a child that inherits more files.
+    /// Does the same as [`Self::apply`] for a child that inherits further files.
     pub fn apply_with(&self, command: &mut Command, more: Arc<[OwnedFd]>) {
         if !self.0.libraries.is_empty() {
             command.env("LD_LIBRARY_PATH", &self.0.libraries);
@@ -166,13 +166,13 @@ impl Confinement {
 impl Means {
     /// Confines the calling process: the child, before it becomes another program.
     fn enter(&self, more: &[OwnedFd]) -> io::Result<()> {
-        // The file is opened before the limit of open files: the child still has those of the daemon.
+        // The file is opened before the limit of open files applies: the child still has the daemon's files.
         let mark =
             rustix::fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::write(mark, FIRST_TO_GO)?;
         // Ctrl-C in the daemon's terminal must not reach the child, and the kernel shares out processors by sessions.
         setsid()?;
-        // A daemon with a lower priority than this passes its own on.
+        // A daemon with a lower priority gives the child its own.
         let _ = setpriority_process(None, NICE);
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit)?;
@@ -192,7 +192,7 @@ impl Means {
             set_thread_res_uid(user, user, user)?;
         }
         set_no_new_privs(true)?;
-        // With the line above nothing that is dropped comes back by exec, not even to root.
+        // With the line above, an exec brings no dropped right back, not even to root.
         clear_ambient_capability_set()?;
         let none = CapabilitySet::empty();
         set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
@@ -202,7 +202,7 @@ impl Means {
                 return Err(io::Error::last_os_error());
             }
         }
-        // The error of the system call, without the memory that wrapping it would take.
+        // The error of the system call, without an allocation.
         self.calls.iter().try_for_each(|calls| apply_filter(calls).map_err(|_| io::Error::last_os_error()))
     }
 }

@@ -38,7 +38,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_mremap,
     libc::SYS_mprotect,
     libc::SYS_madvise,
-    // Threads, its own signal handlers, its end. `execve` is how the child begins; Landlock allows one program.
+    // Threads, signal handlers, the child's end. `execve` starts the child's program; Landlock allows one
+    // program.
     libc::SYS_execve,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -97,8 +98,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getrlimit,
 ];
 
-/// The calls of this number and higher ones came with Linux 5.1 and later: C libraries do without them if the kernel
-/// says that it does not know them. `clone3` is one of them, whose flags can't be seen.
+/// The calls from this number on came with Linux 5.1 and later: C libraries do without them if the kernel
+/// does not know them. `clone3` is among them; a filter can't see its flags.
 const NEW: libc::c_long = 424;
 /// No architecture has a call of this number or a higher one, except the x32 ABI, which is never allowed.
 const END: libc::c_long = 512;
@@ -118,7 +119,7 @@ pub fn programs() -> Result<Vec<BpfProgram>, BackendError> {
     let mut allowed: BTreeMap<_, _> = ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
     // Threads, no processes.
     allowed.insert(libc::SYS_clone, argument(0, SeccompCmpOp::MaskedEq(thread), thread)?);
-    // Its own limits, which it can't raise, and not those of others.
+    // The child's own limits, which it can't raise, and no other limits.
     allowed.insert(libc::SYS_prlimit64, argument(0, SeccompCmpOp::Eq, 0)?);
     allowed.insert(libc::SYS_prctl, argument(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?);
     // The first filter answers these; the second one, after which no further filter can be entered, lets them pass.

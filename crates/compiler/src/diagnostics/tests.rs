@@ -49,6 +49,14 @@ probe.c:2:10: fatal error: 'nope/missing.h' file not found
 }
 
 #[test]
+fn a_section_with_the_name_of_its_function_is_explained() {
+    let log = "error: see changed binding to STB_GLOBAL\n<unknown>:0: error: symbol 'see' is already defined\n2 errors generated.\n";
+    let errors = errors(log);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].2.contains("name the section otherwise"), "{errors:?}");
+}
+
+#[test]
 fn errors_in_headers_point_to_the_include() {
     let log = "\
 In file included from probe.c:3:

@@ -142,7 +142,7 @@ fn code(at: &str, document: &DirectionDocument, findings: &mut Findings) -> Code
     Code::Object(decoded.unwrap_or_default())
 }
 
-/// Checks the names of variables; their types are those of the program.
+/// Checks the names of variables; their types are the program's.
 fn variables(at: &str, document: &DirectionDocument, findings: &mut Findings) -> BTreeMap<String, Value> {
     let field = format!("{at}.variables");
     let variables = document.variables.clone().unwrap_or_default();
@@ -212,7 +212,7 @@ fn check_entry(at: &str, document: &DirectionDocument, findings: &mut Findings) 
     }
 }
 
-/// Checks the functions that tables of programs lead to.
+/// Checks the functions in tables of programs.
 fn calls(at: &str, document: &DirectionDocument, dialect: Dialect, findings: &mut Findings) -> Calls {
     let field = format!("{at}.calls");
     let mut calls = Calls::new();

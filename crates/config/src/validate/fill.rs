@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::request::Fills;
 use crate::validate::findings::Findings;
 use crate::validate::names;
 
-/// The number of maps that can be filled, and of the entries of all of them.
+/// The number of maps that `fill` may name, and the number of entries of all of them.
 const MAPS: usize = 64;
 const ENTRIES: usize = 65_536;
 

@@ -1,4 +1,4 @@
-//! Findings, and the settings that a direction or a metric takes over from its probe.
+//! Findings, and the settings that a direction or a metric inherits from its probe.
 
 use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
@@ -7,8 +7,8 @@ use twinprobe_ebpf_common::metric::OnReplace;
 
 use crate::validate::names;
 
-/// The number of entries that a list or an object of a configuration may have. Real ones have some dozens at most, and
-/// each entry takes time wherever the configuration is read.
+/// The number of entries that a list or an object of a configuration may have. Usual lists have some dozens
+/// at most, and each entry takes time wherever the configuration is read.
 pub const ENTRIES_LIMIT: usize = 1024;
 /// The number of mistakes that are reported.
 const REPORTED: usize = 256;
@@ -17,7 +17,7 @@ const REPORTED: usize = 256;
 #[derive(Default)]
 pub struct Findings {
     reported: Vec<Finding>,
-    /// The number of further mistakes, which a report has no room for.
+    /// The number of further mistakes without room in a report.
     more: usize,
 }
 
@@ -39,7 +39,8 @@ impl Findings {
         if self.reported.is_empty() { Ok(()) } else { Err(self.reported.into()) }
     }
 
-    /// Tells whether a list or an object is short enough to be looked at. One that is too long is a mistake.
+    /// Tells whether a list or an object is short enough for its checks. A list or object with more entries
+    /// is a mistake.
     pub fn fits(&mut self, field: &str, entries: usize) -> bool {
         if entries > ENTRIES_LIMIT {
             self.add(field, format!("{entries} entries are too many; the limit is {ENTRIES_LIMIT}"));
@@ -48,7 +49,7 @@ impl Findings {
     }
 
     /// Returns the choice called `name`; `None` if the field is left out. An unknown name is a mistake, and gives
-    /// `None`, too. `what` names in the message the kind of thing that the field chooses.
+    /// `None`, too. `what` is the message's word for the kind of choice.
     pub fn choose<T: Copy>(
         &mut self,
         field: &str,

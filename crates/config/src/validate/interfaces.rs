@@ -76,7 +76,7 @@ fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findin
     InterfacePattern::of_pods(PodSelector { labels, namespace_labels })
 }
 
-/// Checks labels by the limits that Kubernetes has for them: other labels select nothing.
+/// Checks labels by the limits of Kubernetes for them: other labels select nothing.
 fn check_labels(field: &str, labels: &BTreeMap<String, String>, findings: &mut Findings) {
     if labels.len() > MOST_LABELS {
         let message = format!("{} labels are too many; {MOST_LABELS} are possible", labels.len());
@@ -114,7 +114,7 @@ pub fn excluded(
             let (by, named) = (&by.text, &named.text);
             findings.add(
                 EXCLUDED,
-                format!("{by:?} takes out {named:?}, which interfaces names; leave one of them out"),
+                format!("{by:?} excludes {named:?}, which interfaces contains; leave one of them out"),
             );
         }
     }

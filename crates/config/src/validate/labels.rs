@@ -11,7 +11,8 @@ const MOST_LABELS: usize = 32;
 /// The limits in bytes of a label's name, and of its value.
 const NAME_LIMIT: usize = 128;
 const VALUE_LIMIT: usize = 1024;
-/// The names of labels that samples have anyway, or that OpenMetrics and the documents have another meaning for.
+/// The names of labels that samples already have, or that have another meaning in OpenMetrics and the
+/// documents.
 const RESERVED: [&str; 7] = ["probe", "direction", "node", "instance", "cpu", "le", "quantile"];
 
 /// Checks the labels and adds their mistakes to `findings`.

@@ -154,7 +154,8 @@ fn check_merge(at: &str, document: &MergeDocument, findings: &mut Findings) -> M
     }
 }
 
-/// Tells whether a section has variables: `.bss`, `.data`, `.rodata`, or one that a source names after them (`.data.x`).
+/// Tells whether a section has variables: `.bss`, `.data`, `.rodata`, or a section with such a name and a
+/// suffix (`.data.x`).
 fn is_section(name: &str) -> bool {
     let rest = [".bss", ".data", ".rodata"].into_iter().find_map(|kind| name.strip_prefix(kind));
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';

@@ -101,8 +101,8 @@ pub fn netns(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the path of a network namespace is at one of the places for namespaces: a client that may name any path
-/// could explore the file system by the answers.
+/// Checks that the path of a network namespace is at one of the usual places: if a client could name any
+/// path, the answers would let it explore the file system.
 pub fn place_of_netns(path: &str) -> Result<(), String> {
     let name = ["/run/netns/", "/var/run/netns/"].iter().find_map(|directory| path.strip_prefix(directory));
     let pid = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/ns/net"));
@@ -117,7 +117,7 @@ pub fn place_of_netns(path: &str) -> Result<(), String> {
     ))
 }
 
-/// Reads a duration. `what` names it in a message, and `limits` are the text of `possible`.
+/// Reads a duration. `what` is its name in a message, and `limits` is the text of `possible`.
 pub fn duration(
     text: &str,
     what: &str,

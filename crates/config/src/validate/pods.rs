@@ -14,7 +14,7 @@ const UID: usize = 64;
 /// The most labels of a pod or of a namespace.
 const LABELS: usize = 256;
 
-/// The most Services of a cluster, and the most addresses of each: one of each version of IP.
+/// The most Services of a cluster, and the most addresses of each: one address of each version of IP.
 const SERVICES: usize = 4_096;
 const ADDRESSES: usize = 2;
 

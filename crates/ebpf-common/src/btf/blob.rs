@@ -49,7 +49,7 @@ impl Btf {
         std::str::from_utf8(&head[..len]).map_err(|_| BtfError::Name(offset))
     }
 
-    /// The name of a type, empty if it has none.
+    /// The name of a type; empty without a name.
     pub(super) fn type_name(&self, id: u32) -> &str {
         self.get(id).and_then(|ty| self.name(ty.name)).unwrap_or_default()
     }

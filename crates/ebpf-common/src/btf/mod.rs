@@ -1,7 +1,7 @@
 //! A parser of the BPF Type Format: it turns the type information of the kernel and clang into [`Layout`]s.
 //!
-//! The input is compiled from source that a client sent: no blob may make it panic, loop, or take memory or
-//! stack out of proportion. aya-obj's parser keeps the types and their members to itself.
+//! The input comes from a client's source: no blob may make the parser panic, loop, or take disproportionate
+//! memory or stack. aya-obj's parser keeps the types and their members to itself.
 
 pub mod blob;
 pub mod error;

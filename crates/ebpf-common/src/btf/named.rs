@@ -1,4 +1,4 @@
-//! Types by the name that C source gives them.
+//! Types by their names in C source.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +38,8 @@ impl Btf {
         }
     }
 
-    /// The decl tags of types, fields and variables that ask for no rendering that we know, each with its
-    /// place, in words. Tags with a colon are meant for the kernel, tags of functions for other tools.
+    /// The decl tags of types, fields and variables that ask for an unknown rendering, each with its place,
+    /// in words. Tags with a colon are meant for the kernel, tags of functions for other tools.
     pub fn unknown_tags(&self) -> impl Iterator<Item = (&str, String)> {
         let named = self.other_tags.iter().map(|(ty, component, name)| (*ty, *component, self.name(*name)));
         named.filter_map(|(ty, component, name)| {
@@ -73,7 +73,7 @@ impl Btf {
         let named = |place| self.elements.get(&place).and_then(|tag| element_of_tag(self.name(*tag).ok()?));
         let mut id = type_id;
         for _ in 0..MAX_DEPTH {
-            // A tag of the field comes before that of its type.
+            // A tag of the field has priority over a tag of its type.
             if let Some(name) = named((id, -1)) {
                 found.entry(path.to_owned()).or_insert_with(|| name.to_owned());
             }

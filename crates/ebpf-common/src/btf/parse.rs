@@ -21,8 +21,8 @@ impl Btf {
     ///
     /// # Errors
     ///
-    /// Fails if the blob is cut short, of another byte order or version, has an unknown kind of type or
-    /// strings that are not closed. Names and references are checked when they are asked about.
+    /// Fails if the blob is incomplete, has another byte order or version, an unknown kind of type, or
+    /// unterminated strings. Each query checks its names and references.
     pub fn parse(blob: &[u8]) -> Result<Self, BtfError> {
         let mut header = ByteReader { bytes: blob, part: "header" };
         match header.u16()? {
@@ -79,7 +79,8 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
         5 => BtfKind::Union { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
         6 => {
             let mut variants = reader.list(count, |r| r.variant(flag))?;
-            // Their values have 32 bits here: clang before 15 cuts those of larger types, so that names belong to other values.
+            // Their values have 32 bits here: clang before 15 cuts larger values, so that names belong to
+            // wrong values.
             if size_or_type > 4 {
                 variants.clear();
             }
@@ -104,7 +105,7 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
         17 => {
             let component = reader.u32()?.cast_signed();
             let (tag, place) = (btf.name(name).unwrap_or_default(), (size_or_type, component));
-            // The first tag that we know wins, as the first one in the source does.
+            // The first known tag wins, as in the source.
             match (Render::from_tag(tag), element_of_tag(tag)) {
                 (Some(render), _) => drop(btf.renders.entry(place).or_insert(render)),
                 (None, Some(_)) => drop(btf.elements.entry(place).or_insert(name)),
@@ -122,7 +123,7 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
     Ok(())
 }
 
-/// The id of the type that is being read.
+/// The id of the present type.
 fn next_id(btf: &Btf) -> u32 {
     u32::try_from(btf.types.len() + 1).unwrap_or(u32::MAX)
 }

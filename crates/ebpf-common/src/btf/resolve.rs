@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 32;
 const MAX_HOPS: usize = 64;
 /// Nodes and enum variants of one layout; an array of any length counts once.
 const MAX_NODES: usize = 65_536;
-/// The number of times that a byte can be shown: unions in unions show the same bytes again and again.
+/// The limit on repeated bytes: unions in unions show the same bytes again and again.
 const MAX_VIEWS: usize = 64;
 const POINTER_SIZE: usize = 8;
 
@@ -39,8 +39,8 @@ impl Btf {
     ///
     /// # Errors
     ///
-    /// Fails if there is no such type, if its values have no bytes of a known number, or if it is nested too
-    /// deeply or has more parts than can be shown.
+    /// Fails if the type does not exist, if its values have no known number of bytes, or if it is nested too
+    /// deeply or has too many parts.
     pub fn layout(&self, type_id: u32) -> Result<Layout, BtfError> {
         let layout = Resolver { btf: self, root: type_id, nodes: MAX_NODES }.layout(type_id, 0)?;
         if layout.size == 0 {
@@ -56,7 +56,7 @@ impl Btf {
     ///
     /// # Errors
     ///
-    /// Fails if there is no such type, if it has no values (`void`, a function), or more than 4 GiB.
+    /// Fails if the type does not exist, if it has no values (`void`, a function), or more than 4 GiB.
     pub fn size_of(&self, type_id: u32) -> Result<usize, BtfError> {
         let (mut id, mut count) = (type_id, 1_u64);
         for _ in 0..=MAX_DEPTH {

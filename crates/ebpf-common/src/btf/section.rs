@@ -13,7 +13,7 @@ pub struct MapTypes {
     pub key: Option<u32>,
     /// The type id of `__type(value, ...)`.
     pub value: Option<u32>,
-    /// The rendering that a tag on the variable asks for; it holds for values whose type has none of its own.
+    /// The rendering in a tag of the variable; it applies to values whose type has none of its own.
     pub render: Option<Render>,
 }
 
@@ -33,14 +33,14 @@ pub struct SectionVariable {
     pub name: String,
     /// The id of its type.
     pub type_id: u32,
-    /// Bytes from the start of the section. Compilers leave it 0; loaders fill it in.
+    /// Bytes from the start of the section. Compilers leave the offset 0; loaders fill it in.
     pub offset: usize,
     /// Bytes of its value.
     pub size: usize,
 }
 
 impl Btf {
-    /// The types of the map defined under this name in `.maps`, or of one that is defined elsewhere and has an annotation.
+    /// The types of the map with this name in `.maps`, or of an annotated map of another place.
     pub fn map_definition(&self, map_name: &str) -> Option<MapTypes> {
         let Some(&variable) = self.maps.get(map_name) else {
             return self.annotation(map_name);
@@ -81,7 +81,7 @@ impl Btf {
         is_program.then_some(values.bit_offset as usize / 8)
     }
 
-    /// Returns the variables in `.maps`. Of variables with the same name the first one counts.
+    /// Returns the variables in `.maps`. If several variables have one name, the first one counts.
     pub(super) fn map_variables(&self) -> HashMap<String, u32> {
         let mut variables = HashMap::new();
         for SectionEntry { type_id, .. } in self.section(".maps") {

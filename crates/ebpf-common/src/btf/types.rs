@@ -1,6 +1,6 @@
-//! The types of a blob as they are stored, names and references unresolved.
+//! The types of a blob in their stored form, with unresolved names and references.
 
-/// A type: `struct btf_type` and what follows it.
+/// A type: `struct btf_type` and its parts.
 #[derive(Clone, Debug)]
 pub(super) struct Type {
     /// The offset of the type's name in the string section; 0 if the type has no name.
@@ -39,7 +39,7 @@ pub(super) enum BtfKind {
         is_union: bool,
     },
     Typedef(u32),
-    /// `const`, `volatile`, `restrict` and type tags: they don't change how bytes are read.
+    /// `const`, `volatile`, `restrict` and type tags: the bytes mean the same without them.
     Modifier(Qualifier, u32),
     Function,
     Prototype {
@@ -52,7 +52,7 @@ pub(super) enum BtfKind {
     Float {
         size: u32,
     },
-    /// Kept only to count it; the parser files tags under the type they belong to.
+    /// Kept only to count it; the parser files tags under their type.
     DeclTag,
 }
 

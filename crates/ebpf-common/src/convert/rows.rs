@@ -10,8 +10,8 @@ pub fn convert(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option
 }
 
 /// Does the same as [`convert`], also between machines with different numbers of CPUs. The returned tables
-/// are to be added up: the last table has a column for each present CPU, with zeros for CPUs that are new;
-/// before it comes one table for each CPU that was removed, whose values stand in the column of the first CPU.
+/// must be added up: the last table has a column for each present CPU, with zeros for new CPUs. Before it
+/// comes one table for each removed CPU, with its values in the column of the first CPU.
 pub fn convert_slots(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option<Vec<RawTable>> {
     if !from.kind.is_percpu() || from.slots == to.slots {
         return Some(vec![convert(table, from, to)?]);

@@ -22,9 +22,9 @@ enum Move {
 /// The fate of a number that does not fit into its new field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overflow {
-    /// The upper bits are lost. This is for flags, names, and numbers of the other sign.
+    /// The upper bits are lost. This way is for flags, names, and numbers of the other sign.
     Bits,
-    /// The nearest number that has room is taken: a count that wrapped would look like a small one.
+    /// The result is the nearest number that fits: a wrapped count would look like a small one.
     Nearest { signed: bool },
 }
 
@@ -114,7 +114,7 @@ fn relate_members(old: &Member, at: usize, new: &Member, place: usize, moves: &m
     }
 }
 
-/// Tells whether the bytes of both layouts mean the same, however they are shown.
+/// Tells whether the bytes of both layouts have the same meaning, independent of their rendering.
 pub(super) fn is_same(a: &Layout, b: &Layout) -> bool {
     let members = |a: &[Member], b: &[Member]| {
         a.len() == b.len()
@@ -181,7 +181,7 @@ impl Overflow {
 }
 
 impl BitWindow {
-    /// The bytes of a number that begins and ends with one.
+    /// The bytes of a number that fills whole bytes.
     fn whole(self) -> Option<Range<usize>> {
         let is_whole = self.start.is_multiple_of(8) && self.width.is_multiple_of(8) && self.width <= 128;
         is_whole.then(|| self.start / 8..(self.start + self.width) / 8)

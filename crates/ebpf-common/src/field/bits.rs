@@ -40,7 +40,7 @@ pub fn load_bits(bytes: &[u8], bits: Bits) -> u128 {
     (low | high) & mask(bits.width)
 }
 
-/// Replaces the bits of a field and leaves its neighbours alone.
+/// Replaces the bits of a field; its neighbours stay.
 pub fn store_bits(bytes: &mut [u8], bits: Bits, value: u128) {
     let value = value & mask(bits.width);
     for (index, byte) in (0_u32..).zip(bytes) {

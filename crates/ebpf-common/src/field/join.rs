@@ -12,8 +12,8 @@ pub struct LeafJoin {
 }
 
 impl LeafJoin {
-    /// Joins the bits of an older and a newer value of a leaf, as [`super::leaf::Leaf::load`] gives them. `width` is that
-    /// of the leaf in bits. A sum that does not fit stays at the nearest number that does.
+    /// Joins the bits of an older and a newer value of a leaf, in the form of [`super::leaf::Leaf::load`].
+    /// `width` is the leaf's width in bits. A sum that does not fit becomes the nearest number that does.
     pub fn join(self, kind: LeafKind, width: u32, old: u128, new: u128) -> u128 {
         match (old, new) {
             (0, one) | (one, 0) if self.is_time => one,
@@ -57,7 +57,7 @@ pub fn fold(rule: MergeRule, kind: LeafKind, width: u32, values: impl Iterator<I
     folded.unwrap_or_default()
 }
 
-/// Tells whether a number is the largest or the smallest that fits into the width, as a sum that does not fit is.
+/// Tells whether a number is the largest or the smallest of its width, as a sum that does not fit becomes.
 pub fn is_at_end(kind: LeafKind, width: u32, number: u128) -> bool {
     match kind {
         LeafKind::Number { signed: true, .. } => {

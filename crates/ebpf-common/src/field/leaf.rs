@@ -1,7 +1,7 @@
 //! The numbers inside a value, for aggregation over CPUs, for adding up windows, for replacements and for samples.
 //!
-//! Addresses, text and blobs are not leaves: nothing can be computed with them, and they are copied as part of the
-//! value that they belong to. Where members overlap (unions), each bit belongs to one leaf at most.
+//! Addresses, text and blobs are not leaves: no arithmetic applies to them, and they are copied as part of
+//! their value. Where members overlap (unions), each bit belongs to one leaf at most.
 
 use std::mem;
 
@@ -20,7 +20,7 @@ pub struct Leaf<T> {
     pub tag: T,
     /// The offset from the start of the value, or of the array element, in bytes.
     pub offset: usize,
-    /// The number of bytes that must be read.
+    /// The number of bytes to read.
     pub size: usize,
     /// The position of the number in these bytes, if it is a bitfield.
     pub bits: Option<Bits>,
@@ -33,7 +33,7 @@ pub struct Leaves<T>(Vec<LeafNode<T>>);
 #[derive(Clone, Debug)]
 enum LeafNode<T> {
     Leaf(Leaf<T>),
-    /// An array: the nodes of its element are repeated `len` times, `stride` bytes apart.
+    /// An array: the nodes of its element, repeated `len` times at distances of `stride` bytes.
     Repeat {
         stride: usize,
         len: usize,
@@ -127,7 +127,7 @@ impl<F> LeafWalk<'_, F> {
     }
 }
 
-/// Returns the members to compute with. Of members that share bits, only one is chosen: the first that covers all bits
+/// Returns the members for arithmetic. If members share bits, only some count: the first that covers all bits
 /// of the others, or else the first ones that do not overlap.
 fn disjoint(fields: &[FieldPlan<String>]) -> Vec<&FieldPlan<String>> {
     let mut spans: Vec<_> = fields.iter().map(|field| (span(field), field)).collect();
@@ -174,8 +174,9 @@ impl<T> Leaf<T> {
         self.bits.map_or(8 * self.size as u32, |bits| bits.width)
     }
 
-    /// Returns the bits of the leaf in a value: integers extended to 128 bits (by their sign if they have one),
-    /// booleans as 0 or 1, floats as the bits of an `f64`. `base` is the offset that [`Leaves::for_each`] passes.
+    /// Returns the bits of the leaf in a value: integers extended to 128 bits (with their sign if they have
+    /// one), booleans as 0 or 1, floats as the bits of an `f64`. `base` is the offset that
+    /// [`Leaves::for_each`] passes.
     #[inline]
     pub fn load(&self, value: &[u8], base: usize) -> u128 {
         let bytes = &value[base + self.offset..][..self.size];

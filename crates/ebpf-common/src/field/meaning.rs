@@ -1,11 +1,11 @@
-//! The meaning of a number in a value. The rendering of its field decides, or else its name: C has one type for counts,
-//! ports, flags and the longest of many.
+//! The meaning of a number in a value. The rendering of its field decides, or else its name: C uses one type
+//! for counts, ports, flags and maxima.
 
 use super::join::LeafJoin;
 use super::plan::Scalar;
 use crate::metric::{MergeRule, MergeRules};
 
-/// The meaning of a number, which decides whether and how it is computed with.
+/// The meaning of a number. It decides whether and how arithmetic applies to the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// A quantity, which can be added and compared.
@@ -16,15 +16,16 @@ pub enum Meaning {
     Flags,
     /// A point in time. Zero means none.
     Time {
-        /// True if the oldest one counts, and not the newest.
+        /// True if the oldest number counts instead of the newest.
         first: bool,
         /// True if it is counted from the boot of the machine.
         since_boot: bool,
     },
-    /// A number that was copied from a header or names something, by its byte order or its name: it is not added.
+    /// A number that was copied from a header or is a name, by its byte order or its name: such numbers are
+    /// not added.
     Copied,
-    /// A name of something (an enum, an interface). The daemon computes with it only if the configuration
-    /// asks for it.
+    /// A name of something (an enum, an interface). Arithmetic applies to it only if the configuration asks
+    /// for that.
     Identity,
 }
 
@@ -60,23 +61,24 @@ const NAMES: [&str; 24] = [
     "cpu",
     "priority",
 ];
-/// The same for numbers of at most 16 bits: wider ones of this name are counts of such packets.
+/// The same for numbers of at most 16 bits: wider numbers of this name count such packets.
 const SHORT_NAMES: [&str; 6] = ["vlan", "tci", "vni", "mark", "hops", "window"];
 /// The words beside `first` and `last` in the names of times.
 const TIMES: [&str; 11] =
     ["seen", "ns", "us", "ms", "nsec", "time", "ts", "timestamp", "switched", "at", "packet"];
 
 impl Meaning {
-    /// Returns the meaning of a number. `kind` is `None` for a float, `path` the names of the members on the
-    /// way to the number, `width` its bits; a number that is made wider to be added to keeps its meaning.
-    /// Without a tag in the source, `is_item` tells that the number is an item of an array. The name of the
-    /// array does not describe its items.
+    /// Returns the meaning of a number. `kind` is `None` for a float, `path` has the names of the members on
+    /// the way to the number, `width` is its number of bits; a number that is widened for sums keeps its
+    /// meaning. Without a tag in the source, `is_item` tells that the number is an item of an array. The name
+    /// of the array does not describe its items.
     pub fn of(kind: Option<&Scalar>, path: &str, width: u32, is_item: bool) -> Self {
         let name = path.rsplit_once('.').map_or(path, |(_, name)| name).to_ascii_lowercase();
         let words: Vec<&str> = name.split('_').filter(|word| !word.is_empty()).collect();
         match kind {
             Some(Scalar::Ktime) => Self::Time { first: is_first(&words), since_boot: true },
             Some(Scalar::Time) => Self::Time { first: is_first(&words), since_boot: false },
+            Some(Scalar::Flags(_)) => Self::Flags,
             Some(Scalar::Hex) if is_flags(&words) => Self::Flags,
             Some(Scalar::Enum { .. } | Scalar::Hex | Scalar::Ifindex) => Self::Identity,
             // Counters are in the machine's byte order.
@@ -127,10 +129,10 @@ fn named(words: &[&str], is_integer: bool, width: u32, is_item: bool) -> Meaning
 }
 
 impl MergeRules {
-    /// Returns how values of the leaf at `path` join: by the rule of its field, or of the nearest struct around it. If no
-    /// rule names the leaf, a quantity has the metric's rule, and any other number that of its meaning. If the whole value
-    /// is a number that only names something, the metric's rule applies to it too, unless that rule is `sum`: names
-    /// and times cannot be summed up.
+    /// Returns how values of the leaf at `path` join: by the rule for its field, or for the nearest struct
+    /// around it. If no rule names the leaf, the metric's rule applies to a quantity, and the rule of its
+    /// meaning to any other number. If the whole value is a number that only names something, the metric's
+    /// rule applies to it too, except `sum`: names and times have no sum.
     pub fn join(&self, path: &str, meaning: Meaning) -> LeafJoin {
         let named = self.named(path);
         let own = match meaning {

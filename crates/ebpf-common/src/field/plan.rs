@@ -1,14 +1,14 @@
 //! Layouts that are compiled once per metric: renderings are chosen, sizes checked, and names made ready to be written.
 //!
 //! A plan never reaches outside the `size` of its layout, even if the layout is wrong: members and arrays
-//! that do not fit become blobs. So the walk over a million rows has nothing left to check.
+//! that do not fit become blobs. So the walk over a million rows needs no checks.
 
 use crate::layout::{Layout, Member, Render, Shape};
 
 use std::collections::HashMap;
 
 use super::bits::Bits;
-use super::names::PROTOCOLS;
+use super::names::{PROTOCOLS, TCP_FLAGS};
 use super::prefix::Prefix;
 
 /// The rendering of a value of `size` bytes. `L` is a member's name as a format writes it.
@@ -33,7 +33,7 @@ pub enum Plan<L> {
     /// Sixteen bytes.
     Ip,
     Mac,
-    /// An address with the number of its bits that count.
+    /// An address with the number of its significant bits.
     Prefix(Prefix),
     /// Structs and unions.
     Struct(Vec<FieldPlan<L>>),
@@ -58,6 +58,8 @@ pub enum Scalar {
         variants: Vec<(u64, String)>,
     },
     Hex,
+    /// Bits with these names, from the lowest on.
+    Flags(&'static [&'static str]),
     /// A number of more than 64 bits that is shown as a number.
     Decimal {
         signed: bool,
@@ -128,7 +130,7 @@ pub fn fits(layout: &Layout, render: Render) -> bool {
         || matches!(&layout.shape, Shape::Array { element, .. } if fits(element, render))
 }
 
-/// Tells whether a bitfield of this width can be shown by the rendering that its layout asks for.
+/// Tells whether the rendering in a bitfield's layout suits its width.
 pub fn fits_bitfield(layout: &Layout, width: usize) -> bool {
     let plain = Layout { render: None, ..layout.clone() };
     let kind = |layout: &Layout| match bitfield::<()>(layout, width) {
@@ -169,12 +171,13 @@ fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
         Render::Hex if number && is_int(size) => scalar(Scalar::Hex, size),
         Render::Hex if bytes || record => Plan::Blob { size },
         Render::String if bytes => Plan::Text { size },
-        // A histogram whose counts do not fit into 64 bits stays one.
+        // A histogram stays one even if its counts do not fit into 64 bits.
         Render::Decimal | Render::Histogram if int && size == 16 => scalar(decimal(&layout.shape), size),
         Render::Ktime if int && size == 8 => scalar(Scalar::Ktime, size),
         Render::Time if int && size == 8 => scalar(Scalar::Time, size),
         Render::Ifindex if int && matches!(size, 4 | 8) => scalar(Scalar::Ifindex, size),
         Render::Protocol if int && size <= 8 && is_int(size) => scalar(protocols(), size),
+        Render::TcpFlags if int && size <= 8 && is_int(size) => scalar(Scalar::Flags(&TCP_FLAGS), size),
         _ => return None,
     })
 }

@@ -1,10 +1,10 @@
-//! Prefixes of addresses: the bytes of the address, and the number of its bits that count.
+//! Prefixes of addresses: the bytes of the address, and the number of its significant bits.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::layout::{Layout, Member, Render, Shape};
 
-/// The bits before an IPv4 address in one of IPv6 that maps it.
+/// The bits before an IPv4 address in the IPv6 address that maps it.
 const MAPPED: u64 = 96;
 
 /// The parts of a struct that is shown as a prefix.
@@ -17,8 +17,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Finds the parts of a struct of two members. If the first member is the only one that can be an address by its
-    /// rendering, it is the address; otherwise the second one is. `None` if the struct is not a prefix.
+    /// Finds the parts of a struct of two members. The address is the first member if only that one can be an
+    /// address by its rendering, otherwise the second one. `None` if the struct is not a prefix.
     pub fn of(layout: &Layout) -> Option<Self> {
         let Shape::Struct(members) = &layout.shape else { return None };
         let [first, second] = &members[..] else { return None };

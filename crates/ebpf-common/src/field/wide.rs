@@ -1,5 +1,5 @@
-//! The layouts of sums: numbers that are added up have 64 bits, for fields of any width, or 128 if 64 do not
-//! hold them. Times are those of the wall clock, which outlives a boot of the machine.
+//! The layouts of sums: summed numbers have 64 bits, for fields of any width, or 128 if 64 do not suffice.
+//! Times are times of the wall clock, which continues over boots.
 
 use std::collections::HashSet;
 
@@ -49,8 +49,8 @@ pub fn sums(layout: &TableLayout, rules: &MergeRules, width: SumWidth) -> TableL
     TableLayout { value, ..layout.clone() }
 }
 
-/// Returns the layout in which each number that is added up gets the width for its path and meaning. The members of unions, which
-/// share bits, stay as they are.
+/// Returns the layout in which each summed number gets the width for its path and meaning. The members of
+/// unions, which share bits, stay unchanged.
 pub fn widened(layout: &Layout, width: SumWidth, adds: &dyn Fn(&str, Meaning) -> bool) -> Layout {
     Widening { width, adds }.layout(layout, None, "", false)
 }
@@ -192,8 +192,8 @@ pub fn convert_times(
     Some(tables)
 }
 
-/// Returns the rows of a sum as rows of the map that it sums up. Numbers that have no room in its fields are cut to the
-/// largest that have.
+/// Converts the rows of a sum to rows of the original map. Numbers without room become the largest numbers
+/// with room.
 pub fn narrowed(
     table: &RawTable,
     from: &TableLayout,
@@ -205,7 +205,7 @@ pub fn narrowed(
     Some(table)
 }
 
-/// Sets the times in a table, which has been converted from one layout to another, to the clock of its layout.
+/// Converts the times in a table, which already has another layout, to the clock of that layout.
 fn set_clock(table: &mut RawTable, from: &TableLayout, to: &TableLayout, boot_time_ns: i128) {
     if from.renders(Render::Ktime) == to.renders(Render::Ktime) {
         return;

@@ -1,4 +1,4 @@
-//! The bytes of a value that a configuration gives, written as documents render it.
+//! The bytes of a value in a configuration, which has the form of documents.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -90,7 +90,7 @@ fn field(member: &Member, value: &Value, bytes: &mut [u8], path: &str) -> Result
     let Some(width) = member.bitfield else {
         return at(&member.layout, value, bytes.get_mut(member.bit_offset / 8..).unwrap_or_default(), path);
     };
-    // The bits are those of a number that begins at the field's first byte.
+    // The bits belong to a number that begins at the field's first byte.
     let mut number = [0; 16];
     let size = member.layout.size.min(number.len());
     at(&member.layout, value, &mut number[..size], path)?;
@@ -123,6 +123,11 @@ fn rendered(render: Render, value: &Value, bytes: &mut [u8]) -> Option<Result<()
         (Render::Protocol, Some(name)) => {
             let known = || "a protocol such as TCP, or its number, is needed".to_owned();
             let number = names::protocol(name).ok_or_else(known);
+            return Some(number.and_then(|number| integer(&number.into(), false, bytes)));
+        }
+        (Render::TcpFlags, Some(text)) => {
+            let known = || format!("flags such as SYN|ACK, of {}, are needed", names::TCP_FLAGS.join(", "));
+            let number = names::flags_of(&names::TCP_FLAGS, text).ok_or_else(known);
             return Some(number.and_then(|number| integer(&number.into(), false, bytes)));
         }
         (Render::Hex, Some(text)) => return Some(hex(text, bytes)),
@@ -172,7 +177,7 @@ fn float(value: &Value, bytes: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a number, or a text with one: 0x and its digits, as documents show numbers of 128 bits.
+/// Writes a number, or a text with one: 0x and its digits, as for numbers of 128 bits in documents.
 fn integer(value: &Value, signed: bool, bytes: &mut [u8]) -> Result<(), String> {
     let bits = 8 * bytes.len().clamp(1, 16) as u32;
     let range = match (signed, bits) {

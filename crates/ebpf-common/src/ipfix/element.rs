@@ -17,7 +17,8 @@ pub struct IpfixElement {
     pub kind: IpfixType,
 }
 
-/// The elements that tags name, by the members on the way to the field, with dots between them. A whole key or value has no name.
+/// The elements in tags, by the members on the way to the field, with dots between them. A whole key or value
+/// has no name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldElements {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -37,7 +38,7 @@ impl IpfixElement {
         REGISTRY.iter().map(Self::of).find(|element| element.number == number)
     }
 
-    /// The names that are most like this one, as a message shows them.
+    /// The most similar names, in the form of a message.
     pub fn nearest(name: &str) -> String {
         let lower = name.to_lowercase();
         let mut names: Vec<(f64, &str)> = REGISTRY
@@ -54,7 +55,8 @@ impl IpfixElement {
 }
 
 impl FieldElements {
-    /// The same for keys that have the name of an interface before them: a key without members becomes the member `key`.
+    /// Does the same for keys with the name of an interface before them: a key without members becomes the
+    /// member `key`.
     #[must_use]
     pub fn beside_interface(mut self, key: &str) -> Self {
         if let Some(element) = self.key.remove("") {

@@ -1,4 +1,4 @@
-//! Elements of IANA's registry that a field of a probe can be: name, number, type.
+//! Elements of IANA's registry for fields of probes: name, number, type.
 //! <https://www.iana.org/assignments/ipfix>. Octets without a type, floats, booleans and times in seconds are left out.
 
 use self::IpfixType::{Ipv4, Ipv6, Mac, Milliseconds, Nanoseconds, Text, U8, U16, U32, U64};

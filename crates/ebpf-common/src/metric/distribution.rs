@@ -1,5 +1,10 @@
 //! The ranges of a histogram: an array whose slot `i` counts the values from 2^i to 2^(i+1)-1.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 /// The number of slots that have a range of their own: the highest bit of a value has 64 possible positions.
 const SLOTS: usize = 64;
 
@@ -16,6 +21,15 @@ impl Default for Distribution {
     }
 }
 
+/// The counts of a metric's entries: of all, and of those of each interface if keys name it.
+#[derive(Clone, Debug, Default)]
+pub struct Distributions {
+    /// The number of bytes that name the interface, at the start of each key.
+    name_bytes: usize,
+    all: Distribution,
+    of_interfaces: BTreeMap<Vec<u8>, Distribution>,
+}
+
 /// A range that has counted something, with its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedRange {
@@ -26,13 +40,13 @@ pub struct CountedRange {
 
 impl Distribution {
     /// Adds the count of a slot. Slots beyond the last one count with it.
-    pub fn add(&mut self, index: u128, count: u128) {
+    fn add(&mut self, index: u128, count: u128) {
         let slot = &mut self.0[index.min(SLOTS as u128 - 1) as usize];
         *slot = slot.saturating_add(count);
     }
 
     /// Adds an entry: the index of its slot, and its count, both in the order of the machine.
-    pub fn add_entry(&mut self, key: &[u8], count: &[u8]) {
+    fn add_entry(&mut self, key: &[u8], count: &[u8]) {
         self.add(number(key), number(count));
     }
 
@@ -41,8 +55,8 @@ impl Distribution {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns a bound that this percentage of values does not exceed: the end of the range in which the percentile lies. `None`
-    /// without values.
+    /// Returns an upper bound of this percentage of values: the end of the range that contains the
+    /// percentile. `None` without values.
     pub fn percentile(&self, percent: u128) -> Option<u64> {
         let count = self.count();
         // The number of the value, counted from 1; the order is that of the values.
@@ -64,6 +78,69 @@ impl Distribution {
             count,
         })
     }
+}
+
+impl Distributions {
+    /// Makes empty counts of entries whose keys begin with the name of an interface of this size, or do not name any if it is 0.
+    pub fn new(name_bytes: usize) -> Self {
+        Self { name_bytes, ..Self::default() }
+    }
+
+    /// Reads the counts in the entries of a document's metric; `None` if they are not the slots of a histogram. `number` reads a
+    /// count.
+    pub fn of_metric(metric: &Value, number: impl Fn(&Value) -> u128) -> Option<Self> {
+        if metric["histogram"] != true {
+            return None;
+        }
+        let mut read = Self::default();
+        for entry in metric["entries"].as_array().into_iter().flatten() {
+            let (interface, index) = slot(&entry["key"])?;
+            let count = match &entry["value"] {
+                Value::Array(cpus) => cpus.iter().map(&number).fold(0, u128::saturating_add),
+                count => number(count),
+            };
+            read.all.add(index, count);
+            if let Some(interface) = interface {
+                read.of_interfaces.entry(interface.into()).or_default().add(index, count);
+            }
+        }
+        Some(read)
+    }
+
+    /// Adds an entry: the name of its interface, if keys have one, with the index of its slot, and its count.
+    pub fn add_entry(&mut self, key: &[u8], count: &[u8]) {
+        let (interface, index) = key.split_at(self.name_bytes.min(key.len()));
+        self.all.add_entry(index, count);
+        if self.name_bytes == 0 {
+            return;
+        }
+        if !self.of_interfaces.contains_key(interface) {
+            self.of_interfaces.insert(interface.into(), Distribution::default());
+        }
+        if let Some(counts) = self.of_interfaces.get_mut(interface) {
+            counts.add_entry(index, count);
+        }
+    }
+
+    /// The counts of all entries.
+    pub const fn all(&self) -> &Distribution {
+        &self.all
+    }
+
+    /// The interfaces that keys name, with the counts of their entries.
+    pub fn of_interfaces(&self) -> impl Iterator<Item = (Cow<'_, str>, &Distribution)> {
+        self.of_interfaces.iter().map(|(name, counts)| {
+            let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+            (String::from_utf8_lossy(&name[..end]), counts)
+        })
+    }
+}
+
+/// Returns the interface that the key of a document's entry names, and the index of its slot.
+fn slot(key: &Value) -> Option<(Option<&str>, u128)> {
+    let Value::Object(parts) = key else { return Some((None, key.as_u64()?.into())) };
+    let interface = parts.values().find_map(Value::as_str)?;
+    Some((Some(interface), parts.values().find_map(Value::as_u64)?.into()))
 }
 
 /// The largest value of a slot.
@@ -97,6 +174,26 @@ mod tests {
         let one = of(&[(63, 1)]);
         assert_eq!(PERCENTILES.map(|(_, percent)| one.percentile(percent)), [Some(u64::MAX); 3]);
         assert_eq!(of(&[(3, 0)]).percentile(50), None);
+    }
+
+    #[test]
+    fn interfaces_have_counts_of_their_own() {
+        let mut counts = Distributions::new(4);
+        let entries: [(&[u8; 4], u32, u64); 3] = [(b"lan\0", 0, 5), (b"wan\0", 4, 2), (b"lan\0", 4, 1)];
+        for (interface, slot, count) in entries {
+            counts.add_entry(&[&interface[..], &slot.to_ne_bytes()].concat(), &count.to_ne_bytes());
+        }
+        let found = |counts: &Distributions| -> Vec<(String, u128, Option<u64>)> {
+            let each = counts.of_interfaces();
+            each.map(|(name, counts)| (name.into_owned(), counts.count(), counts.percentile(95))).collect()
+        };
+        let expected = [("lan".to_owned(), 6, Some(31)), ("wan".to_owned(), 2, Some(31))];
+        assert_eq!((counts.all().count(), found(&counts)), (8, expected.to_vec()));
+        let entry = |interface: &str, slot: u32, count: u64| serde_json::json!({ "key": { "interface": interface, "key": slot }, "value": count });
+        let entries = [entry("wan", 4, 2), entry("lan", 0, 5), entry("lan", 4, 1)];
+        let metric = serde_json::json!({ "histogram": true, "entries": entries });
+        let read = Distributions::of_metric(&metric, |count| count.as_u64().unwrap().into()).unwrap();
+        assert_eq!((read.all().count(), found(&read)), (8, expected.to_vec()));
     }
 
     #[test]

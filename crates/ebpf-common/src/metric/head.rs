@@ -14,8 +14,11 @@ use crate::metric::{Aggregation, Completeness, SeriesRules, Temporality};
 use crate::table::{TableLayout, known};
 use crate::window::is_default;
 
-/// The properties of a metric, in a running probe and as they were when a window was closed. Fields that earlier versions did not
-/// store have defaults.
+/// The bytes of the index of an array.
+const SLOT: usize = 4;
+
+/// The properties of a metric: now in a running probe, or at the end of a stored window. Fields
+/// that earlier versions did not store have defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricHead {
     pub direction: Direction,
@@ -25,8 +28,8 @@ pub struct MetricHead {
     pub map: String,
     /// The operator's description of the metric; may be empty.
     pub help: String,
-    /// The aggregation of the values of the CPUs, which only PERCPU maps have; `None` if they are shown one
-    /// by one.
+    /// The aggregation of the values of the CPUs, only for PERCPU maps; `None` if the values are shown one by
+    /// one.
     pub agg: Option<Aggregation>,
     /// The program has seen one packet in this many, chosen at random; `None` if it has seen all.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -34,7 +37,7 @@ pub struct MetricHead {
     /// The kind of the map and the types of its keys and values.
     #[serde(deserialize_with = "known::layout")]
     pub layout: Arc<TableLayout>,
-    /// The start from which the numbers count.
+    /// The start of the counting.
     #[serde(rename = "reading")]
     pub temporality: Temporality,
     /// The number of entries that the sum of the windows has dropped so far for lack of room.
@@ -58,12 +61,12 @@ pub struct MetricHead {
 pub struct Fill {
     pub used: u64,
     pub max: u32,
-    /// True if entries found no room, or the next one would not.
+    /// True if some entries found no room, or the next one would find none.
     pub full: bool,
 }
 
 impl Fill {
-    /// Returns the part of the entries that is used, from 0 to 1; `None` if the map has room for none.
+    /// Returns the used part of the entries, from 0 to 1; `None` if the map has no room.
     pub fn share(self) -> Option<f64> {
         (self.max > 0).then(|| self.used as f64 / f64::from(self.max))
     }
@@ -89,7 +92,7 @@ impl MetricHead {
         }
     }
 
-    /// Tells whether two metrics are the same one of different windows: only numbers of these windows differ.
+    /// Tells whether both are the same metric in different windows: only numbers of these windows differ.
     pub fn is_alike(&self, other: &Self) -> bool {
         let Self { direction, name, map, help, agg, sample, layout, temporality, events, series, .. } = self;
         *direction == other.direction
@@ -111,12 +114,17 @@ impl MetricHead {
 
     /// Tells whether the entries are the slots of a histogram: entry `i` counts values whose highest bit is `i`.
     pub fn is_histogram(&self) -> bool {
+        self.has_slots() && self.layout.key.size == SLOT
+    }
+
+    /// Tells whether the entries are the slots of a histogram, or of one for each interface.
+    pub fn has_slots(&self) -> bool {
         let TableLayout { kind, key, value, .. } = &*self.layout;
         let is_count =
             matches!(value.shape, Shape::Int { signed: false }) && matches!(value.size, 1 | 2 | 4 | 8 | 16);
         value.render == Some(Render::Histogram)
             && kind.family() == MapFamily::Array
-            && key.size == 4
+            && key.size == self.layout.interface_bytes() + SLOT
             && is_count
     }
 
@@ -125,15 +133,15 @@ impl MetricHead {
         if self.events.is_some() { "failed_reserves" } else { "failed_inserts" }
     }
 
-    /// Returns the fill of the map, which shows `rows` entries; `None` if the map has no bound. All entries of an
-    /// array are there from the start, so that an array is never full.
+    /// Returns the fill of the map, which shows `rows` entries; `None` if the map has no bound. All entries
+    /// of an array exist from the start, so an array is never full.
     pub fn fill(&self, rows: u64) -> Option<Fill> {
         let Completeness { max_entries, entries_used, losses } = self.completeness;
         let max = max_entries?;
-        // Packets may add entries while others are taken out.
-        let used = entries_used.unwrap_or(rows).min(u64::from(max));
         let lost = losses.is_some_and(|losses| losses.shown > 0);
         let grows = self.layout.kind.family() != MapFamily::Array;
+        // Packets may add entries during the removal of others. Before the first window an array has no rows yet.
+        let used = if grows { entries_used.unwrap_or(rows) } else { u64::MAX }.min(u64::from(max));
         Some(Fill { used, max, full: grows && (lost || used == u64::from(max)) })
     }
 }

@@ -1,16 +1,16 @@
-//! The difference between a table and its successor: entries were removed, values changed, and new entries came behind
-//! the others. A table and such differences make the later tables again, to the byte.
+//! The difference between a table and its successor: removed entries, changed values, and new entries at the
+//! end. A table and such differences make the later tables again, to the byte.
 
 use crate::table::{RawTable, TableLayout};
 
-/// The changes that make the next table out of one.
+/// The changes that turn one table into the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableChanges {
-    /// The places of the removed entries, in the first table.
+    /// The places of the removed entries in the first table.
     pub gone: Vec<usize>,
     /// The places of the entries whose values changed, in the table without the removed ones.
     pub changed: Vec<usize>,
-    /// The keys of the new entries; the values of the changed entries, and behind them those of the new ones.
+    /// The keys of the new entries; the values of the changed entries, and then the values of the new ones.
     pub rows: RawTable,
 }
 

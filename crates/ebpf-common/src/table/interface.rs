@@ -1,5 +1,6 @@
-//! Rows that name the interface that they were counted on. Where each interface has maps of its own, the rows of all of them make
-//! one table: the name is the first field of each key, and of the values of queues and stacks, which have no keys.
+//! Rows with the name of the interface whose packets they count. If each interface has maps of its own, the
+//! rows of all of them make one table. The name is the first field of each key, and of the values of queues
+//! and stacks, which have no keys.
 
 use crate::convert::rows::carries;
 use crate::layout::{Layout, Member, Render, Shape};
@@ -12,8 +13,7 @@ const NAME: usize = 16;
 const FIELD: &str = "interface";
 
 impl TableLayout {
-    /// Returns the layout of rows that name their interface. `key` is the name of a key that has no fields. A histogram becomes a
-    /// table of its slots.
+    /// Returns the layout of rows that name their interface. `key` is the name of a key that has no fields.
     pub fn with_interface(&self, key: &str) -> Self {
         let mut named = self.clone();
         match self.kind.family() {
@@ -26,13 +26,16 @@ impl TableLayout {
                 named.key = with_name(&self.key, key);
             }
         }
-        if named.value.render == Some(Render::Histogram) {
-            named.value.render = None;
-        }
         named
     }
 
-    /// The part of a row that the name is in.
+    /// The number of bytes that name the interface, at the start of each key.
+    pub fn interface_bytes(&self) -> usize {
+        let has_name = self.kind.family() != MapFamily::Fifo && self.field_behind().is_some();
+        if has_name { NAME } else { 0 }
+    }
+
+    /// The part of a row with the name.
     const fn named_part(&self) -> &Layout {
         if matches!(self.kind.family(), MapFamily::Fifo) { &self.value } else { &self.key }
     }
@@ -64,9 +67,9 @@ impl RawTable {
         named
     }
 
-    /// Returns the rows of the layout `from` with their layout, in a form that can become `to`, if only one of the two
-    /// layouts names interfaces. Rows without a name get an empty one, or names are left out. `None` if the layouts
-    /// differ in another way.
+    /// Returns the rows of the layout `from` with their layout, in a form that can become `to`, if only one
+    /// of the two layouts has names of interfaces. Rows without a name get an empty one; superfluous names
+    /// are removed. `None` if the layouts differ in another way.
     pub fn with_interfaces_of(&self, from: &TableLayout, to: &TableLayout) -> Option<(Self, TableLayout)> {
         if let Some(key) = to.field_behind() {
             let named = from.with_interface(key);
@@ -91,8 +94,8 @@ impl RawTable {
     }
 }
 
-/// Tells whether any content of a table has a counterpart in the other layout, which may name interfaces where the first does not,
-/// or the other way round.
+/// Tells whether any content of a table has a counterpart in the other layout. Only one of the two layouts
+/// may have names of interfaces.
 pub fn carries_over(from: &TableLayout, to: &TableLayout) -> bool {
     let adapted = || RawTable::default().with_interfaces_of(from, to);
     carries(from, to) || adapted().is_some_and(|(_, layout)| carries(&layout, to))

@@ -1,5 +1,5 @@
-//! Layouts that were read before. The windows of a deployment have the same ones, and in a small window most of the text before
-//! the rows describes them.
+//! Layouts from earlier readings. The windows of a deployment share their layouts, and in a small window
+//! these are most of the text before the rows.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::table::TableLayout;
 const MOST: usize = 32;
 const LONGEST: usize = 16 << 10;
 
-/// The texts of layouts and their meaning; the last one is the one that was read last.
+/// The texts of layouts and their meaning; the last one is the most recent.
 static KNOWN: Mutex<Vec<(Box<RawValue>, Arc<TableLayout>)>> = Mutex::new(Vec::new());
 
 /// Reads a layout. Equal texts give the same layout, not a copy, if they follow each other closely.

@@ -51,7 +51,7 @@ impl AddressOwner {
     }
 }
 
-/// The name, in place of that of a member, for a key that is an address itself.
+/// A fixed name for a key that is an address itself, without members.
 pub const WHOLE_KEY: &str = "key";
 
 /// The owners of addresses, each since a time.

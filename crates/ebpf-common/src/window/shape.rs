@@ -1,5 +1,5 @@
 //! The shape of a window's document: its metrics, and the types of the keys and values in their entries.
-//! Receivers make their tables, schemas and templates from it.
+//! Receivers derive their tables, schemas and templates from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,12 +47,12 @@ pub struct MetricShape {
     /// True if entries may name the owners of the addresses in their keys.
     #[serde(default, skip_serializing_if = "is_default")]
     pub names: bool,
-    /// The families of OpenMetrics that the numbers in its values have; a histogram is one.
+    /// The families of OpenMetrics of the numbers in its values; a histogram is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<FamilyShape>,
 }
 
-/// A number in the values of a metric, as OpenMetrics has it.
+/// A number in the values of a metric, in the terms of OpenMetrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FamilyShape {
     /// The name, with its base unit. A counter may have the suffix `_total`.
@@ -77,7 +77,7 @@ pub struct FieldShape {
     pub name: String,
     #[serde(flatten)]
     pub content: FieldContent,
-    /// The meaning of a number: it decides whether the number can be added.
+    /// The meaning of a number: only some meanings allow a sum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meaning: Option<NumberMeaning>,
     /// The unit of a quantity, by the words of its name: `bytes`, `nanoseconds`, `packets` and so on.
@@ -96,7 +96,7 @@ pub enum FieldContent {
     Unsigned {
         bits: u32,
     },
-    /// The same with a sign.
+    /// A number with a sign.
     Signed {
         bits: u32,
     },
@@ -120,15 +120,19 @@ pub enum FieldContent {
     /// An address of either family.
     Ip,
     Mac,
-    /// An address with the number of its bits that count: `10.0.0.0/8`.
+    /// An address with the number of its significant bits: `10.0.0.0/8`.
     Prefix,
-    /// RFC 3339; a number where there is no time: `0` is "never".
+    /// RFC 3339; a number without a time: `0` is "never".
     Time,
     /// The name of an interface, or its index if it has none.
     Interface,
-    /// One of these names, or a number that has none.
+    /// One of these names, or a number without a name.
     Name {
         names: Vec<ValueName>,
+    },
+    /// The names of the bits that are set, with `|` between them; a number without names. The first name is that of the lowest bit.
+    Flags {
+        flags: Vec<String>,
     },
     /// An object.
     Struct {
@@ -146,7 +150,7 @@ pub enum FieldContent {
     },
 }
 
-/// A number that is shown by a name.
+/// A number with names for its values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueName {
     pub value: u64,
@@ -167,7 +171,7 @@ pub enum NumberMeaning {
     Flags,
     /// A point in time.
     Time,
-    /// Something that was copied from a header, or a name: it is not added.
+    /// A copy from a header, or a name: no sum is possible.
     Identity,
 }
 

@@ -7,11 +7,11 @@ use twinprobe_ebpf_common::{RawTable, TableChanges, TableLayout};
 pub struct Noted {
     /// The number of the window.
     pub since: u64,
-    /// The number of entries that its sum had.
+    /// The number of entries of its sum.
     before: usize,
-    /// For each entry of that sum that is left, whether it has changed.
+    /// For each remaining entry of that sum: whether it has changed.
     changed: Vec<bool>,
-    /// The places that these entries had; `None` while all are left.
+    /// The former places of these entries; `None` while all remain.
     places: Option<Vec<usize>>,
 }
 

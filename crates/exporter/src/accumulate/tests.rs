@@ -253,7 +253,7 @@ proptest::proptest! {
     }
 }
 
-/// An array has all of its slots in each window: only those with other numbers have changed.
+/// An array has all of its slots in each window: only slots with other numbers have changed.
 #[test]
 fn slots_that_nothing_was_added_to_have_not_changed() {
     let layout = table(MapKind::Array, Layout::unsigned(8), 1);

@@ -42,7 +42,7 @@ impl KeyAddresses {
         self.0.is_empty()
     }
 
-    /// Returns the members of a key whose addresses have owners, and these.
+    /// Returns the members of a key whose addresses have owners, and the owners.
     pub fn owners<'a>(
         &'a self,
         key: &[u8],

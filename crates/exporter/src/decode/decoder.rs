@@ -10,6 +10,7 @@ use super::key::KeyPlan;
 use super::sink::ValueSink;
 use super::text;
 use twinprobe_ebpf_common::field::bits::{load, load_bits, load_small, sign_extend};
+use twinprobe_ebpf_common::field::names;
 use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar, is_name};
 
 /// A walk of plans over bytes, which passes the values to a sink.
@@ -19,7 +20,7 @@ pub struct Decoder<'a> {
     scratch: String,
     /// True while a key is decoded: all bits of a key are shown.
     is_key: bool,
-    /// The interfaces whose names are not enough to tell them from other keys; worked out when the first one is met.
+    /// The interfaces whose names do not distinguish them from other keys; computed at the first interface.
     alike: OnceCell<HashSet<u32>>,
 }
 
@@ -63,7 +64,7 @@ impl<'a> Decoder<'a> {
         self.is_key = false;
     }
 
-    /// Decodes `bytes`, which have the size of the layout that the plan was made from.
+    /// Decodes `bytes`, which have the size of the plan's layout.
     ///
     /// # Panics
     ///
@@ -125,7 +126,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Decodes text up to the first NUL, or all of it if it is a key with something behind that.
+    /// Decodes text up to the first NUL; all of a key's text if bytes follow the NUL.
     fn text<S: ValueSink>(&mut self, bytes: &[u8], sink: &mut S) {
         let end = match self.is_key {
             true => bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1),
@@ -142,8 +143,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Decodes the bytes of one field, from its offset on. The loop over the fields has the plans of most fields in it,
-    /// without a call for each.
+    /// Decodes the bytes of one field, from its offset on. The loop over the fields contains the plans of
+    /// most fields, without a call for each.
     #[inline]
     pub fn field<S: ValueSink>(&mut self, field: &FieldPlan<S::Label>, bytes: &[u8], sink: &mut S) {
         match (&field.plan, field.bits) {
@@ -175,6 +176,10 @@ impl<'a> Decoder<'a> {
                     _ => sink.unsigned(small),
                 }
             }
+            Scalar::Flags(names) => match names::flags(names, small) {
+                Some(text) => sink.text(&text),
+                None => sink.unsigned(small),
+            },
             Scalar::Ktime => {
                 self.scratch.clear();
                 let time = self.context.boot_time_ns.checked_add(value.cast_signed());
@@ -230,7 +235,8 @@ impl<'a> Decoder<'a> {
         self.plain(sink, |out| text::hex(out, used));
     }
 
-    /// Tells whether another interface has the same name, or whether the name could be taken for a number or an escape.
+    /// Tells whether another interface has the same name, or whether the name looks like a number or an
+    /// escape.
     fn is_alike(&self, index: u32) -> bool {
         let alike = self.alike.get_or_init(|| {
             let mut counts: HashMap<&str, u32> = HashMap::new();
@@ -298,6 +304,8 @@ mod tests {
         assert_eq!(shown(&tagged(Render::Ifindex, 4), &[3, 0, 0, 0]), "3");
         let time = "\"1970-01-01T00:00:00.000000008Z\"";
         assert_eq!(shown(&tagged(Render::Ktime, 8), &[7, 0, 0, 0, 0, 0, 0, 0]), time);
+        let flags = [0x12, 0].map(|flags| shown(&tagged(Render::TcpFlags, 4), &[flags, 0, 0, 0]));
+        assert_eq!(flags, ["\"SYN|ACK\"", "0"]);
         let variants = vec![EnumVariant { name: "OPEN".into(), value: 1 }];
         let state = Layout { size: 1, shape: Shape::Enum { signed: true, variants }, render: None };
         assert_eq!((shown(&state, &[1]), shown(&state, &[0xff])), ("\"OPEN\"".into(), "-1".into()));

@@ -1,4 +1,4 @@
-//! Renderings of tags that the types of the values do not allow: documents show the values without them.
+//! Renderings of tags that do not fit the types of the values: documents show the values without them.
 
 use twinprobe_ebpf_common::{Layout, MapFamily, Render, Shape, TableLayout};
 

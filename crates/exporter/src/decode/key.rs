@@ -1,5 +1,5 @@
-//! Keys are the identity of an entry: two keys that differ in any bit look different. So a key also shows bits that are
-//! not shown in a value: padding that is not zero, bytes behind a NUL, the payload of a NaN.
+//! Keys are the identity of an entry: two keys that differ in any bit look different. So a key also shows
+//! bits that a value does not show: padding that is not zero, bytes behind a NUL, the payload of a NaN.
 
 use twinprobe_ebpf_common::Layout;
 
@@ -48,7 +48,7 @@ impl Padding {
         Self(if hidden.iter().all(|bits| *bits == 0) { Vec::new() } else { hidden })
     }
 
-    /// Returns the bits of a key of this size that none of these parts shows.
+    /// Returns the bits of a key of this size that none of these parts show.
     pub fn of_parts<L>(size: usize, parts: &[FieldPlan<L>]) -> Self {
         Self::new(size, |shown| {
             parts.iter().for_each(|part| cover(&part.plan, 8 * part.offset, part.bits, shown));
@@ -57,7 +57,7 @@ impl Padding {
 
     /// Tells whether one of the bits is set.
     pub fn is_set(&self, key: &[u8]) -> bool {
-        // Most keys have none: the loop is left to the compiler, which uses vector instructions.
+        // Most keys have no such bit: the compiler turns the loop into vector instructions.
         key.iter().zip(&self.0).fold(0, |all, (key, bits)| all | key & bits) != 0
     }
 

@@ -19,8 +19,8 @@ static OCTETS: [(u32, u32); 256] = {
     octets
 };
 
-/// Returns `10.0.0.1` and its length, from the number that a little-endian machine loads from network order. The text
-/// is composed in a register, so that it is copied at once.
+/// Returns `10.0.0.1` and its length, from the number that a little-endian machine loads from network order.
+/// The text is composed in a register, so that one copy suffices.
 pub fn ipv4(address: u32) -> ([u8; 16], usize) {
     let (mut text, mut len) = (0, 0);
     for octet in address.to_le_bytes() {
@@ -31,7 +31,7 @@ pub fn ipv4(address: u32) -> ([u8; 16], usize) {
     (text.to_le_bytes(), len as usize - 1)
 }
 
-/// Appends an address of either family, such as `2001:db8::1`, given as one of IPv6 in network order.
+/// Appends an address of either family, such as `2001:db8::1`, from an IPv6 address in network order.
 pub fn ip(out: &mut String, bytes: &[u8]) {
     let address: [u8; 16] = bytes.try_into().unwrap_or_default();
     // Writing to a string does not fail.
@@ -62,8 +62,8 @@ pub fn hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Appends text in which bytes that are not UTF-8, and NULs, stand as `\xff`. A backslash that would look as if it began such
-/// an escape is escaped, too, so that different bytes are different texts.
+/// Appends text in which bytes that are not UTF-8, and NULs, stand as `\xff`. A backslash that looks like the
+/// beginning of such an escape is escaped, too, so that different bytes give different texts.
 pub fn escaped(out: &mut String, bytes: &[u8]) {
     let mut rest = bytes;
     for chunk in bytes.utf8_chunks() {

@@ -16,17 +16,17 @@ pub const CHUNK: usize = 64 << 10;
 /// document_encoder, add_metric..., (next_table, rows...)..., finish
 /// ```
 ///
-/// The encoder keeps nothing of the tables. JSON and XML ask for each table once. OpenMetrics asks for a table again
-/// for each family of samples that the table has a part in, because the samples of a family must stand together. One
-/// row of structs has samples of many families, and both directions can have samples of the same family. The rows must
-/// be the same each time, so that the samples of a row agree.
+/// The encoder keeps nothing of the tables. JSON and XML ask for each table once. OpenMetrics asks for a
+/// table again for each family to which the table contributes, because the samples of a family must stand
+/// together. One row of structs has samples of many families, and both directions can have samples of the
+/// same family. The rows must be the same each time, so that the samples of a row agree.
 pub trait DocumentEncoder: Send + Sync {
     /// Sets the number of numbers and texts that earlier documents left out, so that the counter at the end of an
     /// OpenMetrics document never decreases. To be called before the first metric.
     fn skipped_before(&mut self, _: u64) {}
 
-    /// Adds a metric. [`Self::next_table`] asks for its table by the number of metrics that were added before. In the
-    /// table no key comes twice, unless it is a trie that is read live.
+    /// Adds a metric. [`Self::next_table`] asks for its table by the number of previously added metrics. No
+    /// key of the table comes twice, unless it is a trie that is read live.
     ///
     /// # Panics
     ///
@@ -52,7 +52,7 @@ pub trait DocumentEncoder: Send + Sync {
         false
     }
 
-    /// Ends the document, once [`Self::next_table`] has returned `None`. Returns the number of numbers and texts that the
-    /// format has no place for; only OpenMetrics leaves any out.
+    /// Ends the document, once [`Self::next_table`] has returned `None`. Returns the number of numbers and
+    /// texts without a place in the format; only OpenMetrics leaves any out.
     fn finish(&mut self, out: &mut Vec<u8>) -> u64;
 }

@@ -4,7 +4,7 @@
 
 use std::io::Write as _;
 
-/// A text that is written again and again, such as the name of a member.
+/// A text that is written repeatedly, such as the name of a member.
 #[derive(Clone, Debug)]
 pub struct Fragment {
     inline: [u8; Self::INLINE],
@@ -46,8 +46,8 @@ pub fn push_short<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize
 
 const BLOCK: u64 = 100_000_000;
 
-/// Appends a number in decimal. Eight digits at a time are made in a register: digits that are stored one by one have
-/// to reach the memory before they can be copied as a whole.
+/// Appends a number in decimal. It makes eight digits at a time in a register: if digits were stored one by
+/// one, they would have to reach the memory before the copy of the whole.
 #[inline]
 pub fn push_number(out: &mut Vec<u8>, number: u64) {
     // Many counters and flags have one digit.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write as _;
 
-use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
+use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, Distributions, PERCENTILES};
 use twinprobe_ebpf_common::window::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head};
 
@@ -59,6 +59,22 @@ impl Json {
     }
 
     /// Appends the totals of a histogram's slots.
+    fn distributions(&mut self, distributions: &Distributions) {
+        self.distribution(distributions.all());
+        let mut of_interfaces = distributions.of_interfaces().peekable();
+        if of_interfaces.peek().is_none() {
+            return;
+        }
+        self.push(",\"by_interface\":{");
+        for (interface, distribution) in of_interfaces {
+            self.name(&interface);
+            self.out.push(b'{');
+            self.distribution(distribution);
+            self.out.push(b'}');
+        }
+        self.out.push(b'}');
+    }
+
     fn distribution(&mut self, distribution: &Distribution) {
         self.number("count", distribution.count());
         for (name, percent) in PERCENTILES {
@@ -253,7 +269,7 @@ impl DocumentSink for Json {
         if metric.dropped > 0 {
             self.number("dropped_entries", metric.dropped);
         }
-        if metric.is_histogram() {
+        if metric.has_slots() {
             self.push(",\"histogram\":true");
         }
     }
@@ -273,10 +289,10 @@ impl DocumentSink for Json {
         self.push(",\"entries\":[");
     }
 
-    fn end_metric(&mut self, metric: &Metric, rows: u64, distribution: Option<&Distribution>) {
+    fn end_metric(&mut self, metric: &Metric, rows: u64, distributions: Option<&Distributions>) {
         self.out.push(b']');
-        if let Some(distribution) = distribution {
-            self.distribution(distribution);
+        if let Some(distributions) = distributions {
+            self.distributions(distributions);
         }
         let fill = metric.fill(rows);
         if let Some(Fill { used, max, full }) = fill {
@@ -346,48 +362,4 @@ impl DocumentSink for Json {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written(write: impl FnOnce(&mut Json)) -> String {
-        let mut json = Json::default();
-        write(&mut json);
-        String::from_utf8(json.out).expect("UTF-8")
-    }
-
-    #[test]
-    fn strings_are_escaped() {
-        let text = "a\"\\\n\r\t\u{1}\u{e4}";
-        let json = written(|json| json.text(text));
-        assert_eq!(serde_json::from_str::<String>(&json).expect("JSON"), text);
-        assert!(json.contains("\\u0001"), "{json}");
-    }
-
-    #[test]
-    fn numbers_that_json_does_not_have_are_null() {
-        assert_eq!(written(|json| json.float(f64::NAN, format_args!("NaN"))), "null");
-        assert_eq!(written(|json| json.signed(i64::MIN)), i64::MIN.to_string());
-    }
-
-    #[test]
-    fn members_and_items_are_parted_by_commas() {
-        let json = written(|json| {
-            json.begin_struct();
-            for (index, name) in ["a", "b"].into_iter().enumerate() {
-                let label = Json::label(name);
-                json.begin_member(index, &label);
-                json.begin_array();
-                json.begin_item(0);
-                json.boolean(true);
-                json.end_item();
-                json.begin_item(1);
-                json.short(b"0123456789abcdef", 2);
-                json.end_item();
-                json.end_array();
-                json.end_member(&label);
-            }
-            json.end_struct();
-        });
-        assert_eq!(json, r#"{"a":[true,"01"],"b":[true,"01"]}"#);
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ pub struct Plain {
     help: Option<(Vec<u8>, Vec<u8>)>,
     /// The name in OpenMetrics of the family that has begun, and the suffix of its name in this format.
     family: (Vec<u8>, &'static str),
-    /// True if that is a histogram of a window, whose count and sum have other names here.
+    /// True for a histogram of a window, whose count and sum have other names here.
     is_gauge_histogram: bool,
 }
 

@@ -1,6 +1,6 @@
 //! The interface of the formats that write a document as a tree.
 
-use twinprobe_ebpf_common::metric::distribution::Distribution;
+use twinprobe_ebpf_common::metric::distribution::Distributions;
 use twinprobe_ebpf_common::window::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, Head};
 
@@ -28,7 +28,7 @@ pub trait DocumentSink: ValueSink + Default + Send + Sync + 'static {
     /// Begins the entries of the metric.
     fn begin_entries(&mut self) {}
     /// Ends a metric with `rows` written entries. A histogram has its distribution.
-    fn end_metric(&mut self, metric: &Metric, rows: u64, distribution: Option<&Distribution>);
+    fn end_metric(&mut self, metric: &Metric, rows: u64, distributions: Option<&Distributions>);
     /// Begins an entry; `index` counts the entries of the metric, or of the inner map.
     fn begin_entry(&mut self, index: usize);
     fn begin_key(&mut self);

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use twinprobe_ebpf_common::metric::distribution::Distribution;
+use twinprobe_ebpf_common::metric::distribution::Distributions;
 use twinprobe_ebpf_common::{Context, Direction, Head, RawTable, TableLayout, TableRow};
 
 use super::encoder::DocumentEncoder;
@@ -21,7 +21,7 @@ pub struct Tree<S: DocumentSink> {
     context: Arc<Context>,
     /// The direction that is open.
     direction: Option<Direction>,
-    /// The metrics, and the number of those whose tables have been asked for.
+    /// The metrics, and the number of metrics whose tables were asked for.
     metrics: Vec<Arc<Metric>>,
     begun: usize,
     current: Option<(Arc<Metric>, CurrentMetric<S>)>,
@@ -33,7 +33,7 @@ struct TablePlans<S: DocumentSink> {
     key: Option<KeyPlan<S::Label>>,
     addresses: KeyAddresses,
     value: Plan<S::Label>,
-    /// The same for the inner maps of a map of maps.
+    /// The description for the inner maps of a map of maps.
     inner: Option<Arc<Self>>,
 }
 
@@ -57,9 +57,9 @@ struct CurrentMetric<S: DocumentSink> {
     folder: Option<Folder>,
     /// The number of rows written so far.
     rows: usize,
-    /// The distribution of a histogram's rows.
-    distribution: Option<Box<Distribution>>,
-    /// The same for the inner maps of a map of maps.
+    /// The distributions of a histogram's rows.
+    distribution: Option<Box<Distributions>>,
+    /// The distribution for the inner maps of a map of maps.
     inner: Option<Box<Self>>,
 }
 
@@ -172,7 +172,8 @@ impl<S: DocumentSink> CurrentMetric<S> {
         let folder = Folder::of(metric, layout);
         let inner = layout.inner.as_ref().zip(tables.inner.as_ref());
         let inner = inner.map(|(layout, tables)| Box::new(Self::new(metric, layout, tables)));
-        let distribution = metric.is_histogram().then(Box::default);
+        let distribution =
+            metric.has_slots().then(|| Box::new(Distributions::new(metric.layout.interface_bytes())));
         Self { layout: Arc::clone(layout), tables: Arc::clone(tables), folder, rows: 0, distribution, inner }
     }
 

@@ -7,7 +7,7 @@ use std::io::Write as _;
 
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
-use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
+use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, Distributions, PERCENTILES};
 use twinprobe_ebpf_common::window::owner::AddressOwner;
 use twinprobe_ebpf_common::{Context, DocumentOrigin, Fill, Head, PodNames};
 
@@ -75,13 +75,16 @@ impl Xml {
     }
 
     /// Writes the totals of a histogram's slots.
-    fn distribution(&mut self, distribution: &Distribution) {
+    /// Writes the counts of all entries, or of those of one interface.
+    fn distribution(&mut self, interface: Option<&str>, distribution: &Distribution) {
         let percentiles = PERCENTILES
             .into_iter()
             .filter_map(|(name, percent)| Some((name, distribution.percentile(percent)?.to_string())));
         let numbers: Vec<(&str, String)> =
             std::iter::once(("count", distribution.count().to_string())).chain(percentiles).collect();
-        self.begin("distribution", numbers.iter().map(|(name, number)| (*name, number.as_str())));
+        let named = interface.map(|name| ("interface", name));
+        let numbers = numbers.iter().map(|(name, number)| (*name, number.as_str()));
+        self.begin("distribution", named.into_iter().chain(numbers));
         for CountedRange { from, to, count } in distribution.ranges() {
             let (from, to, count) = (from.to_string(), to.to_string(), count.to_string());
             let attributes = [("from", &*from), ("to", &*to), ("count", &*count)];
@@ -102,8 +105,8 @@ fn element<'n, 'a>(
     element
 }
 
-/// Escapes the characters that XML 1.0 can't write, not even as references (most control characters), and carriage returns,
-/// which parsers turn into line feeds. They are written as the bytes of texts that are not UTF-8.
+/// Escapes control characters that XML 1.0 can't write even as references, and carriage returns, which
+/// parsers turn into line feeds. They are written as the bytes of texts that are not UTF-8.
 fn legal(text: &str) -> Cow<'_, str> {
     let illegal = |c: char| matches!(c, '\0'..='\x08' | '\x0b'..='\x1f' | '\u{fffe}' | '\u{ffff}');
     if !text.contains(illegal) {
@@ -152,7 +155,7 @@ impl ValueSink for Xml {
             // XML Schema spells infinities `INF` and `-INF`.
             self.push(if value > 0.0 { "INF" } else { "-INF" });
         } else {
-            // The text of NaN is the one of XML Schema, too.
+            // XML Schema has the same text for NaN.
             drop(self.writer.get_mut().write_fmt(text));
         }
     }
@@ -267,7 +270,7 @@ impl DocumentSink for Xml {
         let sample = sample.as_deref().map(|sample| ("sample", sample));
         let dropped = (metric.dropped > 0).then(|| metric.dropped.to_string());
         let dropped = dropped.as_deref().map(|dropped| ("dropped_entries", dropped));
-        let histogram = metric.is_histogram().then_some(("histogram", "true"));
+        let histogram = metric.has_slots().then_some(("histogram", "true"));
         let attributes = attributes.into_iter().chain(agg).chain(sample).chain(dropped).chain(histogram);
         self.begin("metric", attributes);
     }
@@ -281,9 +284,12 @@ impl DocumentSink for Xml {
         self.end("others");
     }
 
-    fn end_metric(&mut self, metric: &Metric, rows: u64, distribution: Option<&Distribution>) {
-        if let Some(distribution) = distribution {
-            self.distribution(distribution);
+    fn end_metric(&mut self, metric: &Metric, rows: u64, distributions: Option<&Distributions>) {
+        if let Some(distributions) = distributions {
+            self.distribution(None, distributions.all());
+            for (interface, distribution) in distributions.of_interfaces() {
+                self.distribution(Some(&interface), distribution);
+            }
         }
         let mut attributes = Vec::new();
         let fill = metric.fill(rows);

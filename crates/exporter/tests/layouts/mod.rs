@@ -25,7 +25,7 @@ const RENDERS: [Render; 15] = [
     Render::Histogram,
 ];
 
-/// Mostly sizes that mean something, sometimes not.
+/// Mostly useful sizes, sometimes useless ones.
 fn size() -> impl Strategy<Value = usize> {
     prop_oneof![4 => select(vec![1_usize, 2, 4, 6, 8, 16]), 1 => 0_usize..40]
 }

@@ -10,7 +10,7 @@ fn ruled(series: SeriesRules, table: MetricTable) -> MetricTable {
     MetricTable { metric: Arc::new(metric), ..table }
 }
 
-/// The rules by which windows add up say which numbers of a sum only grow.
+/// The rules for adding windows show which numbers of a sum only grow.
 #[test]
 fn sums_are_counters() {
     let value = packed([
@@ -136,7 +136,7 @@ fn entries_are_the_largest_by_the_field_that_is_asked_for() {
     }
 }
 
-/// The one name that a key can have is not that of all others.
+/// A key with the name `other` is not taken for the sum of all others.
 #[test]
 fn a_key_that_is_called_other_is_not_taken_for_all_others() {
     let rows: [(&[u8], &[u8]); 3] = [(b"other", &[9]), (b"a\0\0\0\0", &[3]), (b"b\0\0\0\0", &[2])];
@@ -146,6 +146,31 @@ fn a_key_that_is_called_other_is_not_taken_for_all_others() {
     for (key, number) in [("other", 9), ("other_", 5)] {
         let line = format!("m{{probe=\"p\",direction=\"ingress\",key=\"{key}\"}} {number}");
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+    }
+}
+
+/// Sums over an interface need the others of this interface.
+#[test]
+fn the_others_of_each_interface_add_up() {
+    let pair = packed([("a", unsigned(1)), ("b", unsigned(1))]);
+    for (key, label) in [(unsigned(2), "address"), (pair, "key")] {
+        let rows: [(&[u8], &[u8]); 2] = [(&[1, 0], &[9]), (&[2, 0], &[3])];
+        let mut table = metric("m", MapKind::Hash, None, [key, unsigned(1)], &rows);
+        let plain = Arc::clone(&table.metric.layout);
+        let of = |interface| table.table.with_interface(&plain, interface);
+        let (mut all, other) = (of("s0"), of("s1"));
+        all.keys.extend_from_slice(&other.keys);
+        all.values.extend_from_slice(&[2, 1]);
+        table.table = all;
+        let named = Arc::new(plain.with_interface("address"));
+        table.metric = Arc::new((*table.metric).clone().with(|head| head.layout = named));
+        let rules = SeriesRules { max_series: Some(1), ..SeriesRules::default() };
+        let (text, _) = self::all(&[document("p", vec![ruled(rules, table)])], "");
+        for interface in ["s0", "s1"] {
+            let labels = format!("interface=\"{interface}\",{label}=\"other\"");
+            let line = format!("m{{probe=\"p\",direction=\"ingress\",{labels}}} 3");
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The conditions of an object in Kubernetes' words. Commands without Kubernetes use the same.
+//! The conditions of an object in Kubernetes' words. Commands outside Kubernetes use the same conditions.
 
 use jiff::Timestamp;
 use twinprobe_api::{FleetCondition, FleetCounts};
@@ -17,7 +17,7 @@ pub enum Standing<'a> {
     /// Nodes have taken their earlier revision back, for this reason.
     RolledBack(&'a str),
     Complete,
-    /// A rule over the fleet has no window yet; why.
+    /// A rule over the fleet has no window yet, for this reason.
     Waiting(&'a str),
     /// The operator judges the windows of the nodes together.
     Judging,
@@ -48,8 +48,7 @@ pub fn conditions(
         }
     };
     let FleetCounts { selected, running, failed, excluded, silent, .. } = counts;
-    let is_complete = matches!(standing, Standing::Complete | Standing::Judging);
-    let is_available = is_complete && running > 0 && running + excluded >= selected;
+    let is_available = running > 0 && running + excluded >= selected;
     let available = format!("it runs on {running} of {} nodes", selected.saturating_sub(excluded));
     let is_degraded = failed > 0 || matches!(standing, Standing::Stopped(_) | Standing::RolledBack(_));
     let degraded = format!("failed on {failed} nodes, {silent} have not answered");
@@ -77,7 +76,7 @@ pub fn compiled_condition(
     condition(("Compiled", is, reason), message, before, now)
 }
 
-/// Returns a condition. It keeps its time if its status is unchanged.
+/// Returns a condition. An unchanged status keeps its time.
 fn condition(
     (kind, is, reason): (&str, bool, &str),
     message: String,
@@ -118,6 +117,9 @@ mod tests {
         assert!(said(Standing::Complete, all).contains(&"Available=True Running".to_owned()));
         let nowhere = FleetCounts { selected: 3, excluded: 3, ..FleetCounts::default() };
         assert!(said(Standing::Complete, nowhere).contains(&"Available=False NotOnEveryNode".to_owned()));
+        // The last step waits for windows from nodes on which the revision runs.
+        assert!(said(Standing::Step("100%"), all).contains(&"Available=True Running".to_owned()));
+        assert!(said(Standing::Step("100%"), none).contains(&"Available=False NotOnEveryNode".to_owned()));
         assert!(said(Standing::RolledBack("a reason"), all).contains(&"Degraded=True Failures".to_owned()));
         assert!(said(Standing::Invalid("a reason"), none).contains(&"Accepted=False Invalid".to_owned()));
         assert!(said(Standing::Step("10%"), none).contains(&"Progressing=True RollingOut".to_owned()));

@@ -1,4 +1,4 @@
-//! The status of a rule over the fleet, whose windows the operator judges.
+//! The status of a rule over the fleet, judged by the operator.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use twinprobe_api::{FleetCounts, FleetFailure, FleetRuleStatus};
 use crate::decide::conditions::{Standing, conditions};
 use crate::tally::FAILURES;
 
-/// The state of a rule, as the operator that judges by it knows it.
+/// The judging operator's state of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JudgedRule {
     pub revision: String,
@@ -41,12 +41,13 @@ pub fn judged_rule(
     let failed = nodes(failures.iter().filter(|failure| !failure.node.is_empty()));
     let answered = running.saturating_add(absent);
     let silent = selected.saturating_sub(answered);
-    let counts = FleetCounts { selected, updated: running, running, failed, excluded: 0, silent };
-    let standing = match (&judged.stopped, &judged.waits) {
-        (Some(reason), _) => Standing::Stopped(reason),
-        (None, Some(reason)) => Standing::Waiting(reason),
-        (None, None) => Standing::Judging,
+    // Nodes answer a rule that waits. It runs on none of them.
+    let (standing, running, silent) = match (&judged.stopped, &judged.waits) {
+        (Some(reason), _) => (Standing::Stopped(reason), 0, 0),
+        (None, Some(reason)) => (Standing::Waiting(reason), 0, silent),
+        (None, None) => (Standing::Judging, running, silent),
     };
+    let counts = FleetCounts { selected, updated: judged.running, running, failed, excluded: 0, silent };
     let conditions = conditions(standing, counts, &before.conditions, now);
     failures.truncate(FAILURES);
     FleetRuleStatus {
@@ -114,9 +115,14 @@ mod tests {
         ];
         assert_eq!(said(&status), judging);
         let stopped = JudgedRule { stopped: Some("too often".to_owned()), ..judged.clone() };
-        assert_eq!(said(&judged_rule(stopped, 4, &before, now))[1], "Progressing=False Stopped");
-        let waits = JudgedRule { waits: Some("no probe".to_owned()), running: 0, ..judged };
-        assert_eq!(said(&judged_rule(waits, 4, &before, now))[1], "Progressing=True Waiting");
+        let stopped = judged_rule(stopped, 4, &before, now);
+        assert_eq!(said(&stopped)[1], "Progressing=False Stopped");
+        assert_eq!((stopped.counts.running, stopped.counts.silent), (0, 0), "the operator asks no node");
+        let waits = JudgedRule { waits: Some("no windows".to_owned()), ..judged };
+        let waits = judged_rule(waits, 4, &before, now);
+        assert_eq!(said(&waits)[1..3], ["Progressing=True Waiting", "Available=False NotOnEveryNode"]);
+        assert_eq!(waits.conditions[2].message, "it runs on 0 of 5 nodes");
+        assert_eq!(waits.counts, FleetCounts { running: 0, ..expected });
         let all = JudgedRule { selected: 2, running: 2, ..JudgedRule::default() };
         assert_eq!(said(&judged_rule(all, 4, &before, now))[2], "Available=True Running");
     }

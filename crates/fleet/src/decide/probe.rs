@@ -16,7 +16,7 @@ use crate::tally::tally;
 
 /// The word for a rollout that has reached every node.
 pub const COMPLETE: &str = "complete";
-/// The word for a rollout whose nodes have taken the earlier revision back.
+/// The word for a rollout whose nodes have returned to the earlier revision.
 pub const ROLLED_BACK: &str = "rolled back";
 
 /// The knowledge of an object.
@@ -36,7 +36,7 @@ pub struct FleetView<'a> {
     pub now: Timestamp,
 }
 
-/// The outcome of a look: what to write, and what to tell.
+/// The outcome of a look: the writes and the news.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FleetDecision {
     /// The status to write, before the assignment.
@@ -52,7 +52,7 @@ pub struct FleetDecision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetNews {
     pub is_warning: bool,
-    /// The step that it is about, as `REVISION/STEP`.
+    /// The step of the approval, as `REVISION/STEP`.
     pub about: String,
     /// One word in camel case.
     pub reason: &'static str,
@@ -172,7 +172,7 @@ impl<'a> DecideWalk<'a> {
         let text = format!("{}: step {name} failed at {nodes}, {}", plan.revision, first.unwrap_or_default());
         self.status.failed_revision = Some(plan.revision.clone());
         let (reason, then) = match (plan.rollout.on_failure, &self.status.stable) {
-            (OnFailure::Pause, _) => ("Stopped", "nodes keep what they have".to_owned()),
+            (OnFailure::Pause, _) => ("Stopped", "nodes keep their configurations".to_owned()),
             (OnFailure::Rollback, Some(stable)) => ("RolledBack", format!("nodes go back to {stable}")),
             (OnFailure::Rollback, None) => ("RolledBack", "the probe is removed from nodes".to_owned()),
         };
@@ -256,8 +256,8 @@ impl<'a> DecideWalk<'a> {
         Some(assignment)
     }
 
-    /// The present step, if the rollout continues. If people have removed this step from the spec, it is the first step
-    /// whose share is not below the one that was reached.
+    /// The present step, if the rollout continues. Without the old step in the spec, the first step with at
+    /// least the reached share.
     fn current(&self) -> Option<&'a RolloutStep> {
         let name = self.status.step.as_deref().filter(|name| ![COMPLETE, ROLLED_BACK].contains(name))?;
         let steps = &self.view.plan.rollout.steps;
@@ -303,7 +303,7 @@ impl<'a> DecideWalk<'a> {
     }
 }
 
-/// A [`Standing`] that owns its words.
+/// A [`Standing`] with its own texts.
 enum Stand {
     Step(String),
     Paused(String),
@@ -330,7 +330,7 @@ pub fn lease(assignment: &AssignmentSpec) -> Option<Duration> {
     Duration::try_from(lease).ok()
 }
 
-/// Tells whether the lease of an assignment is over: it was not renewed for this long.
+/// Tells whether the lease of an assignment is over because no renewal came for its duration.
 pub fn is_over(assignment: &AssignmentSpec, now: Timestamp) -> bool {
     let renewed: Option<Timestamp> = assignment.renewed.as_deref().and_then(|renewed| renewed.parse().ok());
     lease(assignment).zip(renewed).is_some_and(|(lease, renewed)| {

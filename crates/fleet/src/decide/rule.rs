@@ -1,5 +1,5 @@
-//! Rules for the nodes of a fleet: the demands of an object on nodes, and the reports of nodes about it. A rule alone changes no
-//! packet path, so all nodes get it in one step.
+//! Rules for the nodes of a fleet: an object's demands on nodes, and the nodes' reports about the object. A
+//! rule alone changes no packet path, so all nodes get it in one step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use twinprobe_api::{
     AssignmentSpec, FleetBudget, FleetRuleStatus, OnFailure, RevisionKind, RevisionSpec, RuleDocument,
 };
 use twinprobe_config::is_probe_name;
+use twinprobe_ebpf_common::finding::Finding;
 
 use crate::assign::matches;
 use crate::decide::conditions::{Standing, conditions};
@@ -37,11 +38,14 @@ pub fn rule_revision(rule: &str, document: &RuleDocument) -> String {
     format!("{}-{}", rule_key(rule), short(&rule_digest(document)))
 }
 
-/// Tells whether a rule can have this name on nodes, and its assignment can be named in labels.
-pub fn is_rule_name(name: &str) -> bool {
+/// Returns the mistake in the name of a rule, if there is one: nodes must take the name, and labels that of its assignment.
+pub fn misnamed_rule(name: &str) -> Option<Finding> {
     /// The longest value of a label.
     const LONGEST: usize = 63;
-    is_probe_name(name) && rule_key(name).len() <= LONGEST
+    let is_good = is_probe_name(name) && rule_key(name).len() <= LONGEST;
+    let message =
+        || format!("{name:?} is not a name of a rule; names of probes with at most 58 letters are possible");
+    (!is_good).then(|| Finding::config("metadata.name", message()))
 }
 
 /// The knowledge of a rule's object.

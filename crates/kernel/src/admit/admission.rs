@@ -34,7 +34,8 @@ const TAIL_CALL: u32 = HELPER_TAIL_CALL as u32;
 /// The hint for users who want a number.
 const LENGTH: &str = "the difference of two pointers to the packet is a length, which may be stored";
 
-/// Refuses references that the source of `object` has written itself. `unbound` is its program before the relocation.
+/// Refuses references that the source of `object` has written itself. `unbound` is the program of the source
+/// before the relocation.
 pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) -> Result<(), Rejection> {
     let source = &plan.code;
     refuse(unbound.functions.values().flat_map(|function| {
@@ -45,7 +46,8 @@ pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) 
     }))
 }
 
-/// Refuses a relocated program that may do what its configuration does not allow, and maps that no monitor needs.
+/// Refuses relocated programs that may do more than their configuration allows, and maps that no monitor
+/// needs.
 ///
 /// Returns the slots of the stack that must be [cleared](crate::load::clear).
 pub fn program(
@@ -103,14 +105,15 @@ pub fn program(
     Ok(unwritten)
 }
 
-fn facts(plan: &DirectionPlan) -> Vec<MapFacts> {
+/// Returns the facts about the maps of a plan, in its order.
+pub fn facts(plan: &DirectionPlan) -> Vec<MapFacts> {
     let held: BTreeSet<usize> = plan.maps.iter().flat_map(|map| map.slots.values().copied()).collect();
     let maps = plan.maps.iter().enumerate();
     maps.map(|(index, map)| MapFacts::of(&map.spec, held.contains(&index))).collect()
 }
 
-/// Refuses a program that may work too long for one packet, once the verifier has followed this many instructions of
-/// it.
+/// Refuses a program that may work too long for one packet, once the verifier has followed `verified` of its
+/// instructions.
 pub fn verified(
     plan: &DirectionPlan,
     object: &ProbeObject,
@@ -133,7 +136,8 @@ fn too_much_work(
     beyond.map(|at| (at, Act::WorksLong(most)))
 }
 
-/// Returns the work of the linked program of a direction, whose instructions the verifier has followed this often.
+/// Returns the work of the linked program of a direction; `verified` is the number of instructions that the
+/// verifier has followed.
 pub fn work_of(plan: &DirectionPlan, program: &[bpf_insn], verified: u64) -> Work {
     work(program, &facts(plan), verified)
 }
@@ -141,7 +145,7 @@ pub fn work_of(plan: &DirectionPlan, program: &[bpf_insn], verified: u64) -> Wor
 fn refuse(findings: impl Iterator<Item = Finding>) -> Result<(), Rejection> {
     let mut all: Vec<Finding> = Vec::new();
     for finding in findings {
-        // Several instructions of one line make the same finding.
+        // Several instructions of one line cause the same finding.
         if !all.contains(&finding) {
             all.push(finding);
         }
@@ -177,8 +181,9 @@ fn describe(act: &Act) -> String {
             .into(),
         Act::StoresAddress => format!("the program stores {ADDRESS} where others can read it; {LENGTH}"),
         Act::ShowsAddress(helper) => format!(
-            "the program gives {ADDRESS} to {helper}, which shows it; {LENGTH}. The bytes around a buffer count if its size \
-             is not a constant"
+            "the program gives {ADDRESS} to {helper}, which shows it: leave it out; where the size of a buffer is not a constant, \
+             compare that size with the buffer's just before, or keep the buffer in a map's value, because pointers beside it on the \
+             stack count; {LENGTH}"
         ),
         Act::ReturnsAddress => {
             format!("the program returns {ADDRESS} to the kernel; return a verdict")

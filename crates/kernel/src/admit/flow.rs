@@ -1,30 +1,34 @@
 //! The data flow through a program: the possible content of each register and each slot of the stack at each
 //! instruction.
 //!
-//! The analysis covers every program that the kernel's verifier accepts, and relies on its checks: a number
-//! is never used as a pointer, pointers are kept in registers and in whole slots of the stack only, and a
-//! function is left through its end. Functions are followed into from each call anew, as the verifier does.
+//! The analysis covers every program that the kernel's verifier accepts, and relies on its checks: a program
+//! never uses a number as a pointer, keeps pointers only in registers and in whole slots of the stack, and
+//! leaves a function only through its end. The analysis follows a function anew from each call, as the
+//! verifier does.
 
 pub mod act;
 mod calls;
 mod dynptrs;
 pub mod formats;
+mod reached;
 mod shown;
 
-use std::collections::hash_map::{Entry, HashMap};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
 use aya_obj::generated::{BPF_PSEUDO_MAP_FD, bpf_insn};
 use twinprobe_ebpf_common::hook::ProgramKind;
 
 use crate::admit::flow::act::Act;
 use crate::admit::flow::formats::Formats;
+use crate::admit::flow::reached::ReachedStates;
 use crate::admit::helpers;
 use crate::admit::instruction::{Instruction, InstructionIndex, Memory, Operand, decode};
 use crate::admit::maps::MapFacts;
 use crate::admit::packet::read_context;
 use crate::admit::state::MachineState;
 use crate::admit::value::{AbstractValue, PointerFacts, StackPlace};
+use crate::admit::work::known::{self, RegisterFacts};
 
 /// The most functions that can be running at once, as for the kernel.
 const MAX_FRAMES: usize = 8;
@@ -36,10 +40,15 @@ const MAX_EFFORT: usize = 4_000_000;
 #[derive(Debug, Default)]
 pub struct Conduct {
     pub acts: BTreeMap<InstructionIndex, Act>,
-    /// The slots of the stack that it may read before it has written to them, by the first instruction of their function: one
-    /// bit for each, the lowest for the one at the frame's start.
+    /// The slots of the stack that the program may read before it has written to them, by the first
+    /// instruction of their function: one bit for each, the lowest for the slot at the frame's start.
     pub unwritten: BTreeMap<InstructionIndex, u64>,
+    /// The helper functions that it calls with a map, each with the index of the map, or [`ANY_MAP`].
+    pub called: BTreeSet<(u32, u32)>,
 }
+
+/// The index of a map that the analysis can't name.
+pub const ANY_MAP: u32 = u32::MAX;
 
 /// Returns the possible actions of a program without known formats.
 #[cfg(test)]
@@ -47,25 +56,32 @@ pub fn conduct(program: &[bpf_insn], kind: ProgramKind, maps: &[MapFacts]) -> Co
     conduct_with(program, kind, maps, &Formats::new())
 }
 
-/// Returns the possible actions of a program of this kind. Instructions refer to `maps` by their index, and `formats` are those of what
-/// it prints.
+/// Returns the possible actions of a program of this kind. Instructions refer to `maps` by their index, and
+/// `formats` are the formats of its prints.
 pub fn conduct_with(
     program: &[bpf_insn],
     kind: ProgramKind,
     maps: &[MapFacts],
     formats: &Formats,
 ) -> Conduct {
-    let targets = (0..program.len()).filter_map(|at| match decode(program, at) {
-        Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) => Some(target),
+    let jumps = (0..program.len()).filter_map(|at| match decode(program, at) {
+        Ok((Instruction::Jump(target) | Instruction::Branch(target), _)) => Some((target, target <= at)),
         _ => None,
     });
+    let jumps: Vec<(InstructionIndex, bool)> = jumps.collect();
     let mut flow = Flow {
         program,
         kind,
         maps,
         formats,
         running: RunningCalls::default(),
-        targets: targets.collect(),
+        targets: jumps.iter().map(|(target, _)| *target).collect(),
+        heads: jumps
+            .iter()
+            .filter(|(_, is_back)| *is_back)
+            .map(|(target, _)| *target)
+            .collect::<HashSet<_>>()
+            .into(),
         calls: HashMap::new(),
         found: Conduct::default(),
         effort: 0,
@@ -82,7 +98,9 @@ struct Flow<'a> {
     running: RunningCalls,
     /// The targets of jumps.
     targets: HashSet<InstructionIndex>,
-    /// The state at the end of each function for each state that it was called in; `None` if it never ends.
+    /// The targets of jumps backwards: each loop has one.
+    heads: Rc<HashSet<InstructionIndex>>,
+    /// The state at the end of each function, for each state at its call; `None` if it never ends.
     calls: HashMap<(InstructionIndex, MachineState, RunningCalls), Option<MachineState>>,
     found: Conduct,
     /// The instructions followed and registers remembered so far.
@@ -92,13 +110,13 @@ struct Flow<'a> {
 /// The functions that helper functions have called and that are not at their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct RunningCalls {
-    /// The maps that the program is iterating over, one bit for each. [`FOUND`] is the bit of those that were found in
-    /// maps of maps, and of those without a bit of their own.
+    /// The maps that the program is iterating over, one bit for each. The bit [`FOUND`] stands for all maps
+    /// from maps of maps, and for all maps without a bit of their own.
     walks: u64,
     is_timer: bool,
 }
 
-/// The bit of the maps that were found in others.
+/// The bit of the maps that were found in other maps.
 const FOUND: u32 = 63;
 
 impl Flow<'_> {
@@ -113,7 +131,7 @@ impl Flow<'_> {
             return known.clone();
         }
         let mut end: Option<MachineState> = None;
-        let mut reached = ReachedStates::default();
+        let mut reached = ReachedStates::new(Rc::clone(&self.heads));
         reached.join(entry, &call.1);
         while let Some((start, mut state)) = reached.next() {
             self.effort += state.size();
@@ -164,15 +182,24 @@ impl Flow<'_> {
         };
         match instruction {
             Instruction::Compute { operation, to, operand } => {
-                let (other, constant) = match operand {
+                let (other, range) = match operand {
                     Operand::Number(number) => {
-                        (AbstractValue::exactly(number.into()), Some(i64::from(number)))
+                        let number = i64::from(number);
+                        (AbstractValue::exactly(number), Some((number, number)))
                     }
-                    Operand::Register(register) => (state.get(register), state.get(register).as_constant()),
+                    Operand::Register(register) => (state.get(register), state.range(register)),
                 };
-                state.set(to, state.get(to).combine(operation, other, constant));
+                state.set(to, state.get(to).combine(operation, other, range));
+                known::step(self.program, at, instruction, &mut state.known);
             }
-            Instruction::Load { to, from } => state.set(to, self.load(at, state, from)),
+            Instruction::Load { to, from } => {
+                state.set(to, self.load(at, state, from));
+                known::step(self.program, at, instruction, &mut state.known);
+                // Some fields of 32 bits give a pointer.
+                if state.get(to).may_be_pointer() {
+                    state.known[to] = RegisterFacts::Nothing;
+                }
+            }
             Instruction::Store { to, value } => {
                 let value = match value {
                     Operand::Number(_) => AbstractValue::NUMBER,
@@ -191,11 +218,18 @@ impl Flow<'_> {
                 self.store(at, state, to, before);
                 if let Some(fetched) = fetched {
                     state.set(fetched, before);
+                    state.known[fetched] = RegisterFacts::Nothing;
                 }
             }
-            Instruction::Number { to } => state.set(to, AbstractValue::NUMBER),
-            Instruction::Map { to } => state.set(to, self.map(at)),
-            Instruction::Function { to, entry } => state.set(to, AbstractValue::function(entry as u32)),
+            Instruction::Number { to } | Instruction::Map { to } | Instruction::Function { to, .. } => {
+                let value = match instruction {
+                    Instruction::Map { .. } => self.map(at),
+                    Instruction::Function { entry, .. } => AbstractValue::function(entry as u32),
+                    _ => AbstractValue::NUMBER,
+                };
+                state.set(to, value);
+                state.known[to] = RegisterFacts::Nothing;
+            }
             Instruction::ReadPacket => {
                 state.returned(AbstractValue::NUMBER);
                 return NextPlaces::OrExit(next);
@@ -237,7 +271,7 @@ impl Flow<'_> {
         AbstractValue { unaligned: facts.is_some_and(|facts| facts.without_atomics), ..pointer }
     }
 
-    /// Returns the facts about a map; `None` if the analysis can't tell which map it is.
+    /// Returns the facts about a map; `None` if the analysis can't tell which map is meant.
     fn facts(&self, map: PointerFacts<u32>) -> Option<MapFacts> {
         match map {
             PointerFacts::Only(map) => self.maps.get(map as usize).copied(),
@@ -301,7 +335,7 @@ impl Flow<'_> {
         state.store(base.stack, base.is_only_stack(), to, value);
     }
 
-    /// Follows a call; `None` if it does not come back.
+    /// Follows a call; `None` if the call does not return.
     fn call(
         &mut self,
         at: InstructionIndex,
@@ -317,39 +351,11 @@ impl Flow<'_> {
     }
 }
 
-/// Adds a state in which a function ends to those at its `end` so far.
+/// Adds a state in which a function ends to the states at its `end` so far.
 fn leave(end: &mut Option<MachineState>, state: &MachineState) {
     match end {
-        Some(end) => _ = end.join(state),
+        Some(end) => _ = end.join(state, true),
         None => *end = Some(state.clone()),
-    }
-}
-
-/// The states at the starts of blocks.
-#[derive(Default)]
-struct ReachedStates {
-    states: HashMap<InstructionIndex, MachineState>,
-    /// The starts whose states the analysis has not followed yet. The lowest is taken first, because most jumps lead forwards.
-    open: BTreeSet<InstructionIndex>,
-}
-
-impl ReachedStates {
-    fn join(&mut self, at: InstructionIndex, state: &MachineState) {
-        let is_new = match self.states.entry(at) {
-            Entry::Occupied(mut known) => known.get_mut().join(state),
-            Entry::Vacant(place) => {
-                place.insert(state.clone());
-                true
-            }
-        };
-        if is_new {
-            self.open.insert(at);
-        }
-    }
-
-    fn next(&mut self) -> Option<(InstructionIndex, MachineState)> {
-        let at = self.open.pop_first()?;
-        Some((at, self.states[&at].clone()))
     }
 }
 

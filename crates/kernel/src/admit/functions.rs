@@ -1,6 +1,6 @@
 //! The functions of the kernel (kfuncs) that a probe may call. They give access to the bytes of a packet in any buffer,
-//! by a dynptr (Linux 6.4). Until a call of one is [bound](crate::load::bind), it has the number of a helper function
-//! that the kernel does not have.
+//! by a dynptr (Linux 6.4). Until a call of such a function is [bound](crate::load::bind), it has the number
+//! of a helper function that the kernel does not have.
 
 use aya_obj::generated::bpf_func_id as Id;
 
@@ -17,10 +17,10 @@ pub struct KernelFunction {
 pub enum DynptrUse {
     /// The function leaves a dynptr of the packet on the stack.
     Make,
-    /// The function returns a pointer to bytes of the packet that may be read, or to a copy of them in the buffer of
+    /// The function returns a pointer to readable bytes of the packet, or to a copy of them in the buffer of
     /// the call.
     Read,
-    /// The function returns such a pointer, and the program may write to the bytes, too.
+    /// The function returns such a pointer, and the program may also write to the bytes.
     Write,
 }
 

@@ -20,21 +20,20 @@ pub enum Effect {
 /// A function of the program that a helper function calls, any number of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Callback {
-    /// The argument of the helper function that is the function's address, 1 to 5.
+    /// The number of the argument with the function's address, 1 to 5.
     pub function: usize,
-    /// An argument of the helper function that the called function gets, and the argument of the called function that
-    /// it becomes.
+    /// The number of an argument of the helper function that the called function gets, and its number there.
     pub handed_on: Option<(usize, usize)>,
-    /// The number of calls of the function; `None` if it is called later on.
+    /// The number of calls of the function; `None` if the calls come later.
     pub repeats: Option<CallCount>,
 }
 
 /// The number of calls of a function by a helper function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallCount {
-    /// The number that the first argument of the helper function gives.
+    /// The number in the first argument of the helper function.
     First,
-    /// One for each entry of the map that is the first argument.
+    /// One call for each entry of the map in the first argument.
     Entries,
 }
 
@@ -138,8 +137,8 @@ const CHANGE_XDP: [Id; 6] = [
     Id::BPF_FUNC_xdp_store_bytes,
 ];
 
-/// Helper functions for TC that change packets, their metadata or their fate. Asking for the hash computes it where the
-/// packet has none.
+/// Helper functions for TC that change packets, their metadata or their fate. A call for the hash computes a
+/// missing hash.
 const CHANGE_TC: [Id; 24] = [
     Id::BPF_FUNC_redirect,
     Id::BPF_FUNC_redirect_neigh,
@@ -192,7 +191,7 @@ pub enum Bytes {
     /// A key, or a value, of the map that is the first argument.
     Key,
     Value,
-    /// The number that this argument gives, 1 to 5.
+    /// The number in this argument, 1 to 5.
     Argument(usize),
     Exactly(u32),
 }
@@ -222,8 +221,8 @@ const COPIED: [(Id, usize, Bytes); 20] = [
     (Id::BPF_FUNC_redirect_neigh, 2, Bytes::Argument(3)),
 ];
 
-/// The numbers that helper functions show to clients or the network, or return: the function, and the first and the
-/// last argument that is such a number.
+/// The numbers that helper functions show to clients or the network, or return: the function, and the first
+/// and the last argument with such a number.
 const SHOWN: [(Id, usize, usize); 18] = [
     (Id::BPF_FUNC_trace_printk, 3, 5),
     (Id::BPF_FUNC_perf_event_output, 5, 5),

@@ -64,7 +64,7 @@ pub enum Instruction {
         to: Memory,
         value: Operand,
     },
-    /// Reads, changes and writes memory. `fetched` gets the value that was there.
+    /// Reads, changes and writes memory. `fetched` gets the old value.
     Atomic {
         to: Memory,
         fetched: Option<Register>,
@@ -161,7 +161,7 @@ fn atomic(
     Ok(match operation {
         // The additions and bit operations.
         0x00 | 0x40 | 0x50 | 0xa0 => Instruction::Atomic { to: memory(to), fetched: None },
-        // The same with the old value, and the exchange.
+        // The same operations with the old value as their result, and the exchange.
         _ if matches!(operation ^ FETCH, 0x00 | 0x40 | 0x50 | 0xa0 | 0xe0) => {
             Instruction::Atomic { to: memory(to), fetched: Some(source) }
         }
@@ -184,7 +184,7 @@ fn compute(raw: &bpf_insn, to: Register, operand: Operand) -> Result<Instruction
         // A move with an offset extends a sign.
         0xb0 if is_wide && raw.off == 0 => Operation::Move,
         0xb0 if raw.off == 0 => Operation::MoveLow,
-        // A byte swap, or a change of sign: neither has a register as its operand.
+        // A byte swap, or a change of sign: both have no register as their operand.
         0x80 | 0xd0 => {
             return Ok(Instruction::Compute { operation: Operation::Other, to, operand: Operand::Number(0) });
         }

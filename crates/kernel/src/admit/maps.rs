@@ -5,7 +5,8 @@ use twinprobe_ebpf_common::{EventKind, MapFamily, MapKind};
 
 use crate::plan::map_spec::MapSpec;
 
-/// True on processors whose atomic operations take any address. Others raise a fault, which stops the kernel.
+/// True on processors whose atomic operations take any address. Other processors raise a fault, which stops
+/// the kernel.
 const ATOMICS_TAKE_ANY_ADDRESS: bool = cfg!(any(target_arch = "x86", target_arch = "x86_64"));
 /// The bytes of an LPM_TRIE's key before the address: the length of the prefix.
 const PREFIX_LENGTH: usize = 4;
@@ -27,9 +28,9 @@ const FLAGS: [(u32, &str); 10] = [
     (generated::BPF_F_INNER_MAP, "BPF_F_INNER_MAP"),
 ];
 
-/// Tells whether the values of a map, or of the maps in it, do not begin at a multiple of 8 bytes. The verifier takes it
-/// for granted that they do, but an LPM_TRIE has its values behind addresses of any length (`trie_lookup_elem` in
-/// `kernel/bpf/lpm_trie.c`).
+/// Tells whether the values of a map, or of the maps in it, do not begin at a multiple of 8 bytes. The
+/// verifier assumes that they do, but an LPM_TRIE has its values behind addresses of any length
+/// (`trie_lookup_elem` in `kernel/bpf/lpm_trie.c`).
 pub fn has_unaligned_values(spec: &MapSpec) -> bool {
     let is_trie = Some(spec.map_type) == MapKind::LpmTrie.bpf_type();
     let inner = spec.inner.as_deref().is_some_and(has_unaligned_values);
@@ -54,7 +55,7 @@ pub struct MapFacts {
     pub holds_maps: bool,
     /// True if it may be in a map of maps.
     pub is_held: bool,
-    /// True if a walk through its entries gets longer when entries are added meanwhile.
+    /// True if a walk through its entries gets longer when a program adds entries meanwhile.
     pub is_hash: bool,
     /// True if a peek reads a value instead of writing one.
     pub is_filter: bool,
@@ -81,7 +82,7 @@ impl MapFacts {
     }
 }
 
-/// Returns why no probe may have a map that is defined like this; `None` if it may.
+/// Returns why no probe may have a map with this definition; `None` if it may.
 pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
     if let Some(reason) =
         spec.inner.as_deref().and_then(|inner| refusal(&format!("{name}, the maps in it"), inner))
@@ -94,7 +95,7 @@ pub fn refusal(name: &str, spec: &MapSpec) -> Option<String> {
         MapKind::from_bpf_type(spec.map_type).is_some_and(|kind| kind.family() == MapFamily::Nested);
     if holds_maps && spec.inner.is_none() {
         return Some(format!(
-            "map {name} holds maps, and nothing tells of which kind: write it with __array(values, struct {{ ... }}) and \
+            "map {name} contains maps of an unknown kind: write it with __array(values, struct {{ ... }}) and \
              SEC(\".maps\"), where the struct is the definition of a map"
         ));
     }

@@ -1,5 +1,5 @@
-//! The admission of programs: the possible actions of a program are proven from its instructions alone,
-//! before anything is loaded. This module does no IO and needs neither the kernel nor a privilege.
+//! The admission of programs: proves the possible actions of a program from its instructions before the load.
+//! This module does no IO and needs neither the kernel nor a privilege.
 //!
 //! | file | content |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | `flow` | the data flow through a program, and the possible actions of its instructions |
 //! | `verdicts` | the verdicts that a program can return, for the dispatcher |
 //! | `work` | the work for one packet of programs with loops that the verifier does not follow to their end |
+//! | `uses` | the maps and variables that metrics can read, and what the program does with them |
 //! | `instruction`, `value`, `state`, `packet`, `helpers`, `functions` | the parts of the flow |
 
 pub mod admission;
@@ -22,6 +23,7 @@ pub mod references;
 pub mod state;
 #[cfg(test)]
 mod tests;
+pub mod uses;
 pub mod value;
 pub mod verdicts;
 pub mod work;

@@ -19,7 +19,7 @@ pub fn written(function: &Function) -> impl Iterator<Item = (InstructionIndex, U
     })
 }
 
-/// Returns the instructions of a relocated program that have no meaning here, whether they can be reached or not.
+/// Returns the instructions of a relocated program that have no meaning here, reachable or not.
 pub fn unknown(program: &[bpf_insn]) -> impl Iterator<Item = (InstructionIndex, Unknown)> {
     starts(program).filter_map(|at| decode(program, at).err().map(|unknown| (at, unknown)))
 }

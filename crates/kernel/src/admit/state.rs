@@ -4,7 +4,8 @@ pub mod frame;
 
 use crate::admit::instruction::{InstructionIndex, Memory, Register};
 use crate::admit::state::frame::{FRAME, FrameBytes, SLOT, StackFrame};
-use crate::admit::value::{AbstractValue, PointerFacts, StackPlace};
+use crate::admit::value::{AbstractValue, DistanceRange, PointerFacts, StackPlace};
+use crate::admit::work::known::{self, RegisterFacts, Registers};
 
 /// The number of the register that points to the end of the frame.
 const FRAME_POINTER: Register = 10;
@@ -15,6 +16,8 @@ pub const DYNPTR: i64 = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MachineState {
     registers: [AbstractValue; 11],
+    /// The greatest numbers that are possible.
+    pub known: Registers,
     /// The frames of all functions that are running. The last frame is that of the current function.
     frames: Vec<StackFrame>,
     /// True if the packet may have moved since the function began.
@@ -22,15 +25,15 @@ pub struct MachineState {
 }
 
 impl MachineState {
-    /// Returns the state at the start of the function at `entry`. `callers` are the frames of the functions that are
-    /// running, and `arguments` the values of R1 and the registers after it.
+    /// Returns the state at the start of the function at `entry`. `callers` are the frames of the running
+    /// functions, and `arguments` the values of R1 and the registers after it.
     pub fn call(callers: &[StackFrame], entry: InstructionIndex, arguments: &[AbstractValue]) -> Self {
         let mut registers = [AbstractValue::NONE; 11];
         registers[1..=arguments.len()].copy_from_slice(arguments);
         registers[FRAME_POINTER] = AbstractValue::frame(callers.len() as u8);
         let mut frames = callers.to_vec();
         frames.push(StackFrame::new(entry));
-        Self { registers, frames, has_moved: false }
+        Self { registers, known: known::UNKNOWN, frames, has_moved: false }
     }
 
     pub fn frames(&self) -> &[StackFrame] {
@@ -45,6 +48,19 @@ impl MachineState {
         self.registers[register] = value;
     }
 
+    /// Returns the least and the greatest number that a register may have; `None` if it may be something else, or
+    /// if that is unknown.
+    pub fn range(&self, register: Register) -> Option<DistanceRange> {
+        let value = self.registers[register];
+        match (value.as_constant(), self.known[register]) {
+            (Some(number), _) => Some((number, number)),
+            (None, RegisterFacts::Most(most)) if value.is_only_number() => {
+                Some((0, i64::try_from(most).ok()?))
+            }
+            _ => None,
+        }
+    }
+
     /// The arguments of a call.
     pub fn arguments(&self) -> [AbstractValue; 5] {
         std::array::from_fn(|argument| self.registers[1 + argument])
@@ -53,6 +69,7 @@ impl MachineState {
     /// Ends a call: R1 to R5 are unknown, and R0 is the `result`.
     pub fn returned(&mut self, result: AbstractValue) {
         self.registers[..=5].fill(AbstractValue::NONE);
+        self.known[..=5].fill(RegisterFacts::Nothing);
         self.registers[0] = result;
     }
 
@@ -115,12 +132,21 @@ impl MachineState {
         self.registers.len() + self.frames.iter().map(|frame| frame.slots.len()).sum::<usize>()
     }
 
-    /// Adds everything that is possible in `other`. Returns false if it was possible before.
-    pub fn join(&mut self, other: &Self) -> bool {
+    /// Adds everything that is possible in `other`. Returns false if all of it was possible before. Without `exact`, ranges
+    /// that would grow become unknown: so a loop ends.
+    pub fn join(&mut self, other: &Self, exact: bool) -> bool {
         let mut is_new = other.has_moved && !self.has_moved;
         self.has_moved |= other.has_moved;
+        for (known, other) in self.known.iter_mut().zip(other.known) {
+            let both = known.join(other, exact);
+            is_new |= both != *known;
+            *known = both;
+        }
         let mut join = |value: &mut AbstractValue, other: AbstractValue| {
-            let both = value.join(other);
+            let mut both = value.join(other);
+            if !exact && both.stack != value.stack && value.stack.is_possible() {
+                both.stack = PointerFacts::Any;
+            }
             is_new |= both != *value;
             *value = both;
         };

@@ -1,8 +1,11 @@
-//! The values of registers and slots of the stack: the lattice of the analysis. A value tells for each kind whether it
-//! is possible. For a place that was not written, no kind is possible. [`AbstractValue::join`] is the least upper
-//! bound.
+//! The values of registers and of slots of the stack: the lattice of the analysis. For each kind, a value
+//! tells whether the kind is possible. For a place that was not written, no kind is possible.
+//! [`AbstractValue::join`] is the least upper bound.
+
+mod join;
 
 use crate::admit::instruction::Operation;
+use crate::admit::value::join::JoinStates;
 
 /// The values that 64 bits may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -11,12 +14,12 @@ pub struct AbstractValue {
     pub number: bool,
     /// The number, if all numbers that are possible are the same.
     pub constant: PointerFacts<i64>,
-    /// A value that reveals a kernel address: a number that was computed from a pointer, or a pointer moved by such a
-    /// number.
+    /// A value that reveals a kernel address: a number from a computation with a pointer, or a pointer moved
+    /// by such a number.
     pub address: bool,
     /// The lower half of a pointer into the packet, which is a number for the kernel.
     pub half: bool,
-    /// A pointer to something that is neither packet, context nor stack: the value of a map, a socket, an event.
+    /// A pointer to anything except packet, context and stack: the value of a map, a socket, an event.
     pub harmless: bool,
     /// A pointer to a map itself, with the map's index in instructions.
     pub map: PointerFacts<u32>,
@@ -27,8 +30,8 @@ pub struct AbstractValue {
     pub unaligned: bool,
     /// A pointer into the packet or its metadata area, or to its end.
     pub packet: bool,
-    /// Such a pointer from before a call that may have moved the packet elsewhere, by the instruction of the last such call.
-    /// The kernel takes it for a number.
+    /// A pointer of that kind from before a call that may have moved the packet, by the instruction of the
+    /// last such call. The kernel takes it for a number.
     pub stale: PointerFacts<u32>,
     /// A pointer into the context, by its offset in bytes.
     pub context: PointerFacts<ByteOffset>,
@@ -38,8 +41,11 @@ pub struct AbstractValue {
     pub function: PointerFacts<u32>,
 }
 
-/// A distance in bytes. One that is too large for it is as good as unknown.
+/// A distance in bytes. An offset that is too large for this type counts as unknown.
 pub type ByteOffset = i16;
+
+/// The least and the greatest number that a pointer may be moved by.
+pub type DistanceRange = (i64, i64);
 
 /// The knowledge about a pointer of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,16 +53,16 @@ pub enum PointerFacts<T> {
     /// There is no such pointer.
     #[default]
     Never,
-    /// If there is one, it leads here.
+    /// A possible pointer leads here.
     Only(T),
-    /// If there is one, it may lead anywhere.
+    /// A possible pointer may lead anywhere.
     Any,
 }
 
 /// A place in the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StackPlace {
-    /// The function whose frame it is, by the number of calls that led to it.
+    /// The function that has the frame, by the number of calls that led to it.
     pub frame: u8,
     /// The offset from the frame's end, below zero; `None` if unknown.
     pub offset: Option<OffsetRange>,
@@ -74,38 +80,14 @@ impl OffsetRange {
         Self { first: offset, last: offset }
     }
 
-    fn moved(self, distance: i64) -> Option<Self> {
-        let add = |offset: ByteOffset| ByteOffset::try_from(distance.checked_add(i64::from(offset))?).ok();
-        Some(Self { first: add(self.first)?, last: add(self.last)? })
-    }
-}
-
-/// A value that covers two others.
-pub trait JoinStates: Copy + PartialEq {
-    /// Returns the least value that both are cases of; `None` if there is none.
-    fn join(self, other: Self) -> Option<Self>;
-}
-
-impl JoinStates for ByteOffset {
-    fn join(self, other: Self) -> Option<Self> {
-        (self == other).then_some(self)
-    }
-}
-
-impl JoinStates for u32 {
-    fn join(self, other: Self) -> Option<Self> {
-        (self == other).then_some(self)
-    }
-}
-
-impl JoinStates for i64 {
-    fn join(self, other: Self) -> Option<Self> {
-        (self == other).then_some(self)
+    fn moved(self, (least, most): DistanceRange) -> Option<Self> {
+        let add = |to: ByteOffset, by: i64| ByteOffset::try_from(by.checked_add(i64::from(to))?).ok();
+        Some(Self { first: add(self.first, least)?, last: add(self.last, most)? })
     }
 }
 
 impl JoinStates for OffsetRange {
-    /// One offset may become two, but not three: growth with each round of a loop ends soon.
+    /// One offset may become two, but not three: the growth with each round of a loop soon ends.
     fn join(self, other: Self) -> Option<Self> {
         let both = Self { first: self.first.min(other.first), last: self.last.max(other.last) };
         let is_one = |span: Self| span.first == span.last;
@@ -175,7 +157,12 @@ impl AbstractValue {
         Self { constant: PointerFacts::Only(number), ..Self::NUMBER }
     }
 
-    /// Returns the number that the value is, if it is known and the value is nothing else.
+    /// Tells whether the value is a number that reveals no address, and nothing else.
+    pub fn is_only_number(self) -> bool {
+        self.without_constant() == Self::NUMBER
+    }
+
+    /// Returns the number, if the value can only be this known number.
     pub fn as_constant(self) -> Option<i64> {
         match self.constant {
             PointerFacts::Only(number) if self == Self::exactly(number) => Some(number),
@@ -183,7 +170,7 @@ impl AbstractValue {
         }
     }
 
-    /// A pointer to the end of a frame, as R10 is one.
+    /// A pointer to the end of a frame, like R10.
     pub fn frame(frame: u8) -> Self {
         Self {
             stack: PointerFacts::Only(StackPlace { frame, offset: Some(OffsetRange::at(0)) }),
@@ -219,7 +206,7 @@ impl AbstractValue {
         Self { constant: if self.number { PointerFacts::Any } else { PointerFacts::Never }, ..self }
     }
 
-    /// The pointers that the value may be.
+    /// The possible pointers of the value.
     const fn as_pointer(self) -> Self {
         Self { number: false, constant: PointerFacts::Never, address: false, half: false, ..self }
     }
@@ -243,14 +230,15 @@ impl AbstractValue {
         self == Self { stack: self.stack, ..Self::NONE }
     }
 
-    /// Tells whether the value may be a pointer, or reveal one.
+    /// Tells whether the value may be a pointer, or may reveal a pointer.
     pub fn tells_address(self) -> bool {
         self.address || self.half || self.may_be_pointer()
     }
 
-    /// The value this far from it, or anywhere around it if `distance` is `None`.
-    fn moved(self, distance: Option<i64>) -> Self {
-        let add = |offset: ByteOffset| ByteOffset::try_from(distance?.checked_add(i64::from(offset))?).ok();
+    /// The value at this distance from `self`; anywhere around it if `distance` is `None`.
+    fn moved(self, distance: Option<DistanceRange>) -> Self {
+        let exactly = distance.filter(|(least, most)| least == most).map(|(distance, _)| distance);
+        let add = |offset: ByteOffset| ByteOffset::try_from(exactly?.checked_add(i64::from(offset))?).ok();
         Self {
             context: self.context.map(add),
             stack: self.stack.map(|place| {
@@ -274,8 +262,8 @@ impl AbstractValue {
         }
     }
 
-    /// The value after the call at `call`, which may have moved the packet. Pointers that the same call has made stale before
-    /// are those of another place.
+    /// The value after the call at `call`, which may have moved the packet. Pointers that an earlier run of
+    /// the same call has made stale belong to another place.
     #[must_use]
     pub fn moved_by(self, call: u32) -> Self {
         let before = if self.stale == PointerFacts::Only(call) { PointerFacts::Any } else { self.stale };
@@ -283,25 +271,24 @@ impl AbstractValue {
         Self { packet: false, half: false, address: self.address || self.half, stale, ..self }
     }
 
-    /// The result of `self operation other`, where `constant` is the number that `other` is, if it is known.
+    /// The result of `self operation other`, where the number `other` is in `range`, if that is known.
     ///
     /// The kernel refuses a sum of two pointers, and a number less a pointer. The difference of two pointers
     /// is a number. The result of any other operation on a pointer is a number, too.
     #[must_use]
-    pub fn combine(self, operation: Operation, other: Self, constant: Option<i64>) -> Self {
+    pub fn combine(self, operation: Operation, other: Self, range: Option<DistanceRange>) -> Self {
         match operation {
             Operation::Move => other,
             Operation::MoveLow => other.low(),
             Operation::Add => {
-                let left =
-                    if other.may_be_distance() { self.as_pointer().moved(constant) } else { Self::NONE };
+                let left = if other.may_be_distance() { self.as_pointer().moved(range) } else { Self::NONE };
                 let right = if self.may_be_distance() { other.as_pointer().moved(None) } else { Self::NONE };
                 let halves = self.half && (other.half || other.may_be_pointer());
                 let address = self.address || other.address || halves || other.half && self.may_be_pointer();
                 left.join(right).join(self.of_numbers(other, i64::wrapping_add, address))
             }
             Operation::Subtract => {
-                let distance = constant.and_then(i64::checked_neg);
+                let distance = range.and_then(|(least, most)| most.checked_neg().zip(least.checked_neg()));
                 let left =
                     if other.may_be_distance() { self.as_pointer().moved(distance) } else { Self::NONE };
                 let halves = self.half && other.may_be_pointer()
@@ -356,7 +343,7 @@ impl AbstractValue {
         }
     }
 
-    /// Tells whether a pointer can be moved by it.
+    /// Tells whether the value can move a pointer.
     const fn may_be_distance(self) -> bool {
         self.number || self.address || self.half
     }
@@ -370,7 +357,8 @@ impl AbstractValue {
             || self.stack.is_possible() && other.stack.is_possible()
     }
 
-    /// Tells whether both may be pointers into different things: their difference tells where one of them is.
+    /// Tells whether both may be pointers into different things: their difference tells the place of one of
+    /// them.
     fn is_apart(self, other: Self) -> bool {
         const KINDS: usize = 6;
         let kinds = |value: Self| -> [bool; KINDS] {
@@ -380,7 +368,7 @@ impl AbstractValue {
             [value.packet, stale, context, value.stack.is_possible(), others, others]
         };
         let (one, two) = (kinds(self), kinds(other));
-        // Two of the others are never known to be the same.
+        // Two values of the other kinds are never known to be the same.
         let pairs = (0..KINDS).flat_map(|kind| (0..KINDS).map(move |other| (kind, other)));
         self.is_stale_apart(other)
             || pairs.filter(|(kind, other)| kind != other).any(|(kind, other)| one[kind] && two[other])

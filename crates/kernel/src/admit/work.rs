@@ -1,6 +1,6 @@
-//! The work of a program for one packet, if it has loops that the verifier does not follow to their end: the loops of
-//! `bpf_loop`, of `bpf_for_each_map_elem` and of `may_goto`. One such loop ends soon. A loop within another may keep a
-//! processor for hours, and nothing can end it.
+//! The work of a program for one packet, if the verifier does not follow its loops to their end: loops of
+//! `bpf_loop`, of `bpf_for_each_map_elem` and of `may_goto`. One such loop ends soon. A loop within another
+//! may keep a processor for hours, and nothing can end it.
 //!
 //! A unit of work is an instruction that takes a nanosecond or less. In loops that the verifier follows, a packet runs
 //! at most as many instructions as the verifier went through, because the verifier follows each way separately.
@@ -30,8 +30,8 @@ const ROUND: u64 = 4;
 const MAX_FRAMES: usize = 8;
 /// The most instructions that are looked at.
 const MAX_EFFORT: usize = 2_000_000;
-/// The number of times that the registers at the start of a block may grow. After that, nothing is known about
-/// registers that still grow.
+/// The number of times that the registers at the start of a block may grow. After that, the values of growing
+/// registers are unknown.
 const EXACT: usize = 4;
 const CALL: u8 = 0x85;
 /// The code of `may_goto`.
@@ -46,9 +46,9 @@ pub struct Work {
     pub beyond: Option<InstructionIndex>,
 }
 
-/// Returns the work of a linked program. `maps` are those that its instructions refer to by their index, and `verified`
-/// is the number of instructions that the verifier went through. With 1 for `verified`, the result is the work that the
-/// program has at least.
+/// Returns the work of a linked program. Its instructions refer to `maps` by their index, and `verified` is
+/// the number of instructions that the verifier followed. With 1 for `verified`, the result is the work that
+/// the program has at least.
 pub fn work(program: &[bpf_insn], maps: &[MapFacts], verified: u64) -> Work {
     let repeats = |insn: &bpf_insn| {
         insn.code == MAY_GOTO
@@ -82,7 +82,7 @@ pub fn work(program: &[bpf_insn], maps: &[MapFacts], verified: u64) -> Work {
 /// A call.
 struct FunctionCall {
     at: InstructionIndex,
-    /// The function that is called; `None` if it is not known.
+    /// The called function; `None` if it is not known.
     entry: Option<InstructionIndex>,
     /// The number of times that a helper function calls the function; `None` if the program calls it directly.
     repeats: Option<u64>,
@@ -93,7 +93,7 @@ struct FunctionCall {
 struct FunctionBody {
     calls: BTreeMap<InstructionIndex, FunctionCall>,
     may_goto: bool,
-    /// The work of its instructions, without that of the functions of the program that it calls.
+    /// The work of the function's instructions, without the work of called functions of the program.
     weights: BTreeMap<InstructionIndex, u64>,
 }
 
@@ -204,7 +204,7 @@ impl WorkCount<'_> {
         let mut body = FunctionBody::default();
         // The registers at the start of each block, and the number of times that the analysis has widened them.
         let mut states: HashMap<InstructionIndex, (Registers, usize)> =
-            HashMap::from([(entry, ([RegisterFacts::Nothing; 11], 0))]);
+            HashMap::from([(entry, (known::UNKNOWN, 0))]);
         let mut open = BTreeSet::from([entry]);
         while let Some(start) = open.pop_first() {
             let (mut at, mut registers) = (start, states[&start].0);

@@ -1,6 +1,6 @@
-//! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the one before, and
-//! private maps can only be reached through [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished
-//! flip.
+//! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the previous
+//! one. Only [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished flip, leads to private
+//! maps.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -49,7 +49,7 @@ pub struct Attached {
     pub record: Deployment,
     /// The epoch whose grace period has ended, and the duration of the wait.
     pub quiesced: Option<(u64, Duration)>,
-    /// The content that the deployment has still to take over from the one it replaces.
+    /// The content that the deployment still has to take over from its predecessor.
     pub transfers: Transfers,
 }
 
@@ -92,7 +92,7 @@ impl Attached {
         Ok((attached, failed))
     }
 
-    /// Opens the slots that the dispatchers of an earlier daemon call, or else makes new ones.
+    /// Opens the slots that the dispatchers of an earlier daemon call, or makes new ones.
     fn left_slots(&self, interfaces: &[AttachInterface]) -> io::Result<Vec<Arc<Slots>>> {
         let places = self.places_at(interfaces);
         let of = |(direction, loaded): (usize, &LoadedDirection)| {
@@ -109,7 +109,7 @@ impl Attached {
         self.directions.iter().enumerate().map(of).collect()
     }
 
-    /// Attaches the probe at the interfaces where it is not attached yet, and detaches it from all others. `changes`
+    /// Attaches the probe at the interfaces where it is missing, and detaches it from all others. `changes`
     /// name the interfaces that were not there all the time. Returns the interfaces that failed.
     pub fn place(&mut self, interfaces: &[AttachInterface], changes: &LinkChanges) -> Vec<NotAttached> {
         let wanted = self.places_at(interfaces);
@@ -191,18 +191,18 @@ impl Attached {
         Predecessor { directions: self.directions.iter().map(of).collect(), active: self.epoch.twin() }
     }
 
-    /// Tells whether `new` continues with the maps that packets are counted in now: a flip since `new` was loaded may
+    /// Tells whether `new` continues with the maps of the open window: a flip since the load of `new` may
     /// have changed that. To be called while no flip can happen.
     pub fn is_continued_by(&self, new: &LoadedDirection) -> bool {
         new.own.expected_twin.is_none_or(|twin| twin == self.epoch.twin())
     }
 
-    /// The end of the window that is closed and not yet cleared; `None` if there is no such window.
+    /// The end of a closed window whose maps are not empty yet; `None` if there is no such window.
     pub fn closed(&self) -> Option<Moment> {
         self.epoch.unread().map(|_| self.epoch.closed())
     }
 
-    /// The map of a metric that both twins count in; `None` if each has its own.
+    /// The map of a metric if both twins share it; `None` if each has its own.
     pub fn live_map(&self, direction: usize, metric: usize) -> Option<&Arc<MetricMap>> {
         match self.map(direction, metric) {
             TwinMap::Shared(map) => Some(map),
@@ -271,8 +271,8 @@ impl Attached {
         }
     }
 
-    /// Returns for each direction and interface where XDP is attached in generic mode although the probe could be native with
-    /// another program: the index of the direction, and the reason.
+    /// Returns the index of the direction and the reason for each place where XDP is attached in generic
+    /// mode, although the probe could be native with another program.
     pub fn fallbacks(&self) -> Vec<(usize, String)> {
         let of = |at: &AttachedAt| {
             let asks = self.directions[at.direction].plan.attach.xdp_mode == XdpMode::Auto;

@@ -17,13 +17,14 @@ use crate::load::pins::{Deployment, DeploymentPins, DirectionRecord, Identity, N
 use crate::sys::call::KernelError;
 use twinprobe_faults::crash;
 
-/// A deployment that is loaded, pinned and noted in a record, and attached nowhere yet.
+/// A deployment that is loaded, pinned and recorded, and not attached yet.
 #[derive(Debug)]
 pub struct Deployable(Attached);
 
 impl Deployable {
-    /// Pins the loaded directions. The deployment continues with `replaces`; without one, its first window has the number
-    /// `first_epoch`, and `order` is its position among the probes of the same priority, if it had one before.
+    /// Pins the loaded directions. The deployment continues with `replaces`. Without one, its first window
+    /// has the number `first_epoch`, and `order` is its earlier position among the probes of the same
+    /// priority, if there was one.
     /// `more_known` adds the counts of the replaced maps that are kept elsewhere. After an error no pin is left.
     pub fn new(
         host: &Arc<Host>,
@@ -108,8 +109,9 @@ impl Deployable {
         self.0.transfers.losses()
     }
 
-    /// Attaches every direction at every interface, and returns the failures. Where `replaces` is attached, the new
-    /// programs take its place between two packets. Fails if the attachment fails at a required interface, or where
+    /// Attaches every direction at every interface, and returns the failures. At interfaces of `replaces`,
+    /// the new programs take the place of its programs between two packets. Fails if the attachment fails at
+    /// a required interface, or where
     /// `replaces` is held. After an error everything is as before the call.
     pub fn attach(
         self,

@@ -4,9 +4,10 @@
 //! directions. A flip is therefore one store: atomic for the whole probe, without a system call. The word
 //! counts flips, so it is also the sequence number of the window that is open.
 //!
-//! The maps are pinned and outlive the daemon. They also have what must be known about a window after a crash: whether
-//! the idle twin has been read and reset, and when the open window began. Beside each map there is a second one, `clocks`,
-//! that has this time by a clock that is never set: programs follow the first map, so its layout stays the same.
+//! The maps are pinned and outlive the daemon. They also have the state of a window for the time after a
+//! crash: whether the idle twin has been read and reset, and when the open window began. Beside each map a
+//! second one, `clocks`, has this time by a clock that is never set. The first map keeps its layout, because
+//! programs follow it.
 //!
 //! A map has places for [`PLACES`] probes, as many as an instruction's offset reaches. Two maps are a *page*; there is
 //! another page as soon as all places are taken.
@@ -45,8 +46,8 @@ const PLACES: usize = 512;
 /// the record.
 const PAGES: usize = 1024;
 const BYTES: usize = PLACES * WORDS * WORD_BYTES;
-/// A probe's words in the second map: the start of the open window, and the end of the last window. Beside each of them
-/// is the same moment by the wall clock, because a daemon of a version that does not know this map changes only the
+/// A probe's words in the second map: the start of the open window, and the end of the last window. Beside
+/// each of them is the same moment by the wall clock: a daemon of a version without this map changes only the
 /// other map.
 const CLOCK_WORDS: usize = 4;
 const CLOCK_OPENED: usize = 0;
@@ -129,7 +130,8 @@ impl EpochWords {
     pub fn claim(&self, place: usize) -> Option<EpochWord> {
         let (number, place) = (place / PLACES, place % PLACES);
         let mut pages = self.pages.lock();
-        // Programs may follow a map that was taken from its place, and no other probe may have the same word.
+        // Pages are made even if a map is no longer at its place: programs may still follow it, and no other
+        // probe may get the same word.
         while number < PAGES && pages.len() <= number {
             let page = Page::open(&self.bpffs, pages.len()).ok()?;
             pages.push(page);
@@ -235,7 +237,7 @@ const fn offset(place: usize) -> i32 {
     (place * WORDS * WORD_BYTES) as i32
 }
 
-/// Tells whether the map is what [`MappedWords::open`] makes with this name: both maps have the same size.
+/// Tells whether [`MappedWords::open`] has made the map with this name: both maps have the same size.
 fn is_page(map: BorrowedFd<'_>, name: &str, bytes: usize) -> bool {
     map::map_info(map).is_ok_and(|info| {
         let named = info.name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
@@ -323,7 +325,7 @@ impl EpochWord {
     fn set_moment(&self, wall: usize, clock: usize, at: Moment) {
         let nanoseconds = u64::try_from(at.wall.as_nanosecond()).unwrap_or_default();
         let [clock, belongs_to] = self.clock_words(clock);
-        // A daemon that is killed between the stores must not leave two times that belong to different moments.
+        // A kill between the stores must not leave two times of different moments.
         clock.store(0, Ordering::SeqCst);
         belongs_to.store(nanoseconds, Ordering::SeqCst);
         self.word(wall).store(nanoseconds, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! Expedited grace periods of RCU, while probes are attached and removed. The kernel waits for a grace period for each
 //! TCX link that it makes or removes, under the lock of all interfaces, and for each program that is new to XDP: 8 to
-//! 15 ms, or 0.2 ms if it interrupts the CPUs instead of waiting for them. `/sys/kernel/rcu_expedited` is the switch for
-//! that, of the whole machine: it is on for the time of a change only.
+//! 15 ms, or 0.2 ms if it interrupts the CPUs instead of waiting for them. `/sys/kernel/rcu_expedited` is the
+//! switch for that, for the whole machine: it is on only during a change.
 
 use std::fs;
 use std::io;
@@ -40,7 +40,7 @@ impl Expedite {
     }
 }
 
-/// The switch, and what this daemon does to it.
+/// The switch, and the use that this daemon makes of it.
 #[derive(Debug)]
 pub struct GracePeriods {
     switch: Switch,
@@ -60,7 +60,7 @@ struct ExpediteState {
 #[derive(Debug)]
 pub struct Expedited<'a>(&'a GracePeriods);
 
-/// The places of the files that the switch is made of.
+/// The places of the files of the switch.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a> {
     pub sys: &'a Path,

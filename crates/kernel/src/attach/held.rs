@@ -81,8 +81,8 @@ impl HeldDeployment {
         };
         if let Err(error) = held.claim() {
             // The deployment may run, and this daemon will not look for it again: all unclaimed attachments stay until
-            // the next daemon. The pins stay for a daemon that can adopt the deployment, and the place of the epoch
-            // stays because the programs follow it.
+            // the next daemon. The pins stay for a daemon that can adopt the deployment, and the epoch keeps
+            // its place because the programs follow it.
             tracing::error!(probe, %error, "a probe's attachments can't be found; unclaimed ones stay");
             held.host.dispatchers.keep_unclaimed();
             held.is_unsure = true;

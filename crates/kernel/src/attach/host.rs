@@ -27,7 +27,7 @@ pub struct Host {
     pub quiescer: Arc<Quiescer>,
     pub dispatchers: Dispatchers,
     pub capabilities: Capabilities,
-    /// The keeper of what interfaces do to packets, for all probes.
+    /// The keeper of the changes that interfaces make to packets, for all probes.
     pub offloads: Arc<OffloadKeeper>,
     /// The id of this boot of the machine: kernel ids mean nothing in another one.
     pub boot_id: String,
@@ -41,7 +41,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Returns a serial that no deployment has had.
+    /// Returns a new serial for a deployment.
     pub fn new_serial(&self) -> u64 {
         self.serials.fetch_add(1, Ordering::Relaxed)
     }
@@ -55,8 +55,8 @@ impl Host {
         })
     }
 
-    /// Returns each place where the programs of `probe` can't be attached because the programs there are of the other
-    /// kind: the index of the direction, and the reason.
+    /// Returns the index of the direction and the reason for each place where the programs of `probe` can't
+    /// be attached, because the programs there are of the other kind.
     pub fn misfits(
         &self,
         probe: &str,
@@ -71,8 +71,8 @@ impl Host {
         places.iter().filter_map(reason).collect()
     }
 
-    /// Tells whether XDP programs for these interfaces must be loaded so that libxdp's dispatcher can call them: its dispatcher
-    /// is at one of them, or other programs there are loaded so.
+    /// Tells whether libxdp's dispatcher must be able to call XDP programs for these interfaces: it is at one
+    /// of them, or other programs there are loaded for it.
     pub fn is_beside_libxdp(&self, interfaces: &[AttachInterface]) -> bool {
         interfaces.iter().any(|AttachInterface { netns, index, .. }| {
             let by_place = self.dispatchers.by_place.lock();

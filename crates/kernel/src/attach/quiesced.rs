@@ -25,10 +25,10 @@ pub struct Quiesced<'a> {
 }
 
 impl Attached {
-    /// Ends the epoch: from now on packets are counted by the other twin, and the maps that the guard gives
-    /// are complete and at rest. If the guard of the epoch before was not [finished](Quiesced::finish), by
-    /// this daemon or an earlier one, that epoch is returned instead: no flip happens before the idle twin
-    /// has been cleared. Fails if the wait for a grace period failed.
+    /// Ends the epoch: from now on the other twin counts packets, and the maps of the guard are complete and
+    /// at rest. If the guard of the previous epoch was not [finished](Quiesced::finish), by this daemon or an
+    /// earlier one, this returns that epoch instead: no flip happens before the idle twin is empty. Fails if
+    /// the wait for a grace period failed.
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
@@ -44,9 +44,9 @@ impl Attached {
         Ok(Quiesced { probe: self, epoch, quiesced })
     }
 
-    /// Ends the epoch of each probe, unless an earlier one is still to be read, and waits for one grace period for all:
-    /// [`Self::flip`] then returns at once. Fails if the wait for a grace period failed; the epochs have
-    /// ended then.
+    /// Ends the epoch of each probe, unless an earlier one still waits for its reading. One grace period
+    /// serves all: [`Self::flip`] then returns at once. Fails if the wait for a grace period failed; the
+    /// epochs have ended then.
     pub fn flip_together(probes: &mut [&mut Self]) -> Result<(), KernelError> {
         for probe in &mut *probes {
             if probe.epoch.unread().is_none() {
@@ -110,9 +110,9 @@ impl Quiesced<'_> {
     /// at `opened`. Fails if waiting for a grace period has failed where one is needed.
     pub fn finish(self, opened: Moment) -> Result<(), KernelError> {
         crash::point("cleared");
-        // A dispatcher chooses the twin by a branch, which does not keep the twin's loads behind that of the epoch: a CPU
-        // may have loaded an entry before it was cleared and an epoch after the next flip. Within a grace period every
-        // CPU passes a barrier.
+        // A dispatcher chooses the twin by a branch, and the branch does not order the loads of epoch and
+        // entry: a CPU may have loaded an entry before its reset, and an epoch after the next flip. Within a
+        // grace period every CPU passes a barrier.
         if !LOADS_STAY_IN_ORDER && self.probe.has_twins() {
             self.probe.grace_period()?;
         }

@@ -1,5 +1,5 @@
-//! A wait until the kernel has freed removed objects, which it does in the background: once a DELETE is answered,
-//! nothing of the probe is left.
+//! A wait until the kernel has freed removed objects, which happens in the background: once a DELETE is
+//! answered, nothing of the probe is left.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};

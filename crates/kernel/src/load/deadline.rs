@@ -7,11 +7,11 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The interval at which the signal is repeated: a signal that arrives just before the call to the verifier is lost.
+/// The interval between repeated signals: a signal just before the call to the verifier is lost.
 const AGAIN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 thread_local! {
-    /// The end of the limit that this thread has.
+    /// The end of this thread's limit.
     static END: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -54,7 +54,7 @@ impl Deadline {
         Self::start(end.saturating_duration_since(Instant::now()))
     }
 
-    /// The end of the limit that this thread has; `None` if it has none.
+    /// The end of this thread's limit; `None` without a limit.
     pub fn of_this_thread() -> Option<Instant> {
         END.get()
     }
@@ -96,8 +96,8 @@ pub mod testing {
 
     use super::*;
 
-    /// Returns the time that work takes of this thread's processor: on a busy machine it is less than the time that
-    /// passes, and never more.
+    /// Returns the processor time of this thread: on a busy machine it is less than the elapsed time, and
+    /// never more.
     pub fn processor_time(work: impl FnOnce()) -> Duration {
         let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
         let begun = now();

@@ -1,4 +1,4 @@
-//! Everything that is done with an object before the kernel sees it, for a process that a bad object may crash.
+//! All work on an object before the kernel sees it, for a process that a bad object may crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub fn examine(elf: &[u8], hook: Hook, entry: Option<&str>) {
         code: String::new(),
         on_replace: OnReplace::Carry,
         metrics: Vec::new(),
-        lines: BTreeMap::new(),
+        places: BTreeMap::new(),
     };
     let facts = KernelFacts {
         possible_cpus: 1,

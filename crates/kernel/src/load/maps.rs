@@ -67,8 +67,8 @@ impl<T> Twins<T> {
 /// The deployment that is being replaced.
 #[derive(Clone, Debug)]
 pub struct Predecessor {
-    /// The maps of each direction, and the names of those with counts that are kept elsewhere: sums of windows, and the
-    /// counts of earlier maps.
+    /// The maps of each direction, and the names of maps with counts outside of them: sums of windows, and
+    /// the counts of earlier maps.
     pub directions: Vec<(Arc<ProbeMaps>, BTreeSet<String>)>,
     /// The index of the twin that sees packets, if there are twins.
     pub active: usize,
@@ -83,7 +83,7 @@ pub struct ProbeMaps {
     pub inherited: Vec<Inherited>,
     /// The directions of the replaced deployment whose map continues in each map, in the order of the plan.
     pub origins: Vec<Vec<usize>>,
-    /// True if the maps that both directions use belong to the direction before this one.
+    /// True if the maps of both directions belong to the direction before this one.
     pub is_second: bool,
     /// The twin of the replaced deployment that must be active when these maps take over. The maps of this
     /// twin were chosen where a map changes between shared and private. `None` if there are no such maps.

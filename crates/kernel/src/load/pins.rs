@@ -167,7 +167,7 @@ impl Note {
     }
 }
 
-/// The probe that a deployment belongs to, and the path of the probe's network namespace.
+/// The probe of a deployment, and the path of the probe's network namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     pub probe: &'a str,

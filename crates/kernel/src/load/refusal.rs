@@ -14,8 +14,8 @@ const MAX_QUOTE: usize = 120;
 pub fn map_finding(plan: &DirectionPlan, error: &KernelError) -> Finding {
     let hint = match error.errno() {
         libc::EINVAL => {
-            "; its type, sizes, flags or max_entries do not go together (LPM_TRIE needs the flag BPF_F_NO_PREALLOC), \
-             or this kernel has no maps of its type"
+            "; its type, sizes, flags or max_entries do not go together (a key of LPM_TRIE has 4 bytes for its length, and 1 to 256 \
+             for the prefix), or this kernel has no maps of its type"
         }
         libc::E2BIG | libc::ENOMEM => "; it is larger than the kernel allows, lower max_entries or the sizes",
         libc::EPERM => {

@@ -25,22 +25,22 @@ pub struct TooLong;
 /// The change of an instruction.
 pub enum Rewriting {
     Keep,
-    /// The instructions that replace it.
+    /// These instructions replace it.
     Replace(Vec<bpf_insn>),
-    /// The instructions that are put before it. A call of the function that begins here runs them, a jump to the
+    /// These instructions precede it. A call of a function that begins here runs them, a jump to the
     /// instruction does not.
     Begin(Vec<bpf_insn>),
 }
 
-/// Returns `function` with `instructions` in its place, changed as `change` says for each of them.
+/// Returns `function` with `instructions` in its place, after `change` of each of them.
 pub fn rewrite(
     function: &Function,
     instructions: &[bpf_insn],
     change: impl Fn(InstructionIndex, &bpf_insn) -> Rewriting,
 ) -> Result<(Function, Vec<bpf_insn>), TooLong> {
     let mut changes = Vec::with_capacity(instructions.len());
-    // The new place of each instruction with the instructions before it, and the new place that jumps to it lead to.
-    // Both lists have the program's end as well.
+    // The new place of each instruction with its preceding instructions, and the new target of jumps to it.
+    // Both lists contain the program's end as well.
     let (mut starts, mut places) = (Vec::new(), Vec::new());
     let mut end = 0;
     let mut is_half = false;

@@ -90,7 +90,7 @@ fn explain(error: &io::Error, log: String) -> VerifierRefusal {
             words.push(without_instruction(line.trim()));
         }
     }
-    // A message of the verifier may have several lines, the particular one before the general one.
+    // A message of the verifier may have several lines: the particular line comes before the general one.
     let verdict = words[words.len().saturating_sub(VERDICT_LINES)..].join(": ");
     refusal.message = match Some(verdict).filter(|verdict| !verdict.is_empty()) {
         Some(verdict) => {

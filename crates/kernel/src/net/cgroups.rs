@@ -6,9 +6,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The deepest cgroup that is looked at: a pod may be in a node that is a container.
+/// The deepest cgroup that the search looks at: a pod may be in a node that is a container.
 const DEPTH: usize = 12;
-/// The most cgroups that are looked at, and the most processes of a pod.
+/// The most cgroups that the search looks at, and the most processes of a pod.
 const CGROUPS: usize = 1 << 16;
 const PROCESSES: usize = 256;
 

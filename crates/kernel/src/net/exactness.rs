@@ -25,8 +25,8 @@ pub fn reasons(offloads: &Offloads, hook: Hook, mode: Option<&str>, sees: Sees) 
     reasons.into_iter().flatten().collect()
 }
 
-/// Returns the reason why numbers are approximate if a program has met packets that stand for several frames and have
-/// headers that are not all known.
+/// Returns the reason why numbers are approximate if a program has met packets that stand for several frames
+/// and have unknown headers.
 pub const fn unknown_headers() -> &'static str {
     "packets came that stand for several frames (GRO, GSO), and whose headers are not all known (ESP, SCTP, or a tunnel that \
      twinprobe.h does not follow): some bytes of these headers are not counted; `ethtool -K IFACE gro off` where they are received, \
@@ -45,7 +45,7 @@ pub fn refusal(offloads: &Offloads, sees: Sees) -> Option<String> {
     })
 }
 
-/// Returns a warning for a program whose reads are not known; `None` if the interface has an Ethernet header.
+/// Returns a warning for a program with unknown reads; `None` if the interface has an Ethernet header.
 pub fn warning(offloads: &Offloads, sees: Sees) -> Option<String> {
     let Offloads { name, .. } = offloads;
     (!sees.is_known && !offloads.has_ethernet()).then(|| {
@@ -63,7 +63,7 @@ fn tags(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<String> {
         return None;
     }
     if offloads.is_veth() {
-        // Only the other end decides: it leaves the tag beside the packet or puts the tag into the packet.
+        // Only the other end decides whether the tag is beside the packet or in it.
         return match peer {
             Some((_, features)) if !features.puts_tags => None,
             Some((peer, _)) => Some(format!(
@@ -77,7 +77,7 @@ fn tags(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<String> {
         };
     }
     let takes = features.is_none_or(|features| features.takes_tags);
-    // At generic XDP behind another interface, a tag may be beside the packet.
+    // Generic XDP behind another interface may have a tag beside the packet.
     let handed_on =
         mode != Some("native") && matches!(offloads.kind.as_deref(), Some("bond" | "bridge" | "team"));
     (takes && !offloads.is_loopback() && offloads.has_ethernet() || handed_on).then(|| {
@@ -144,7 +144,7 @@ fn behind_generic_xdp(offloads: &Offloads, sees: Sees) -> Option<String> {
     let Offloads { name, .. } = offloads;
     (offloads.generic_xdp && (sees.lengths || sees.ethernet)).then(|| {
         format!(
-            "generic XDP runs on {name} in front: the kernel may then count packets at TC without their Ethernet header, 14 bytes \
+            "generic XDP runs on {name} before this program: the kernel may then count packets at TC without their Ethernet header, 14 bytes \
              less; take the XDP program away, or use XDP here, too"
         )
     })

@@ -1,6 +1,6 @@
-//! The keeper of what interfaces do to packets, for all probes. The kernel is asked under its lock of all
-//! links, so it is asked rarely: at intervals, and about a link after the kernel has reported its change.
-//! Links tell a change of their offloads before `ethtool` ends.
+//! The keeper of the changes that interfaces make to packets, for all probes. A question holds the kernel's
+//! lock of all links, so questions are rare: at intervals, and about a link after the kernel has reported its
+//! change. Links tell a change of their offloads before `ethtool` ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,7 +24,7 @@ struct KeptNamespace {
     /// Tells the changes of links. Without it, only a look finds them.
     events: Option<NetlinkSocket>,
     known: BTreeMap<u32, KnownAnswer>,
-    /// Counts the kernel's messages. An answer is as old as the count at the time of its request.
+    /// Counts the kernel's messages. An answer is as old as the count at its request.
     told: u64,
 }
 
@@ -70,7 +70,8 @@ impl KeptNamespace {
         }
     }
 
-    /// Stores an answer whose request was made at this count of messages, and returns it. Equal answers keep the same object.
+    /// Stores an answer with the count of messages at its request, and returns it. Equal answers keep the
+    /// same object.
     fn keep(&mut self, index: u32, answer: Option<Offloads>, told: u64) -> KeptAnswer {
         let peer = answer.as_ref().and_then(|offloads| offloads.peer_index);
         let before = self.known.remove(&index).and_then(|known| known.kept);
@@ -97,8 +98,8 @@ impl OffloadKeeper {
         }
     }
 
-    /// Returns the facts about each interface, in the order of the places. The kernel is asked only about
-    /// interfaces that are new here, and those that have changed since they were asked about.
+    /// Returns the facts about each interface, in the order of the places. Only interfaces that are new here,
+    /// or have changed, cause a question to the kernel.
     pub fn get<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)> + Clone) -> Vec<KeptAnswer> {
         // A look may forget an interface at any moment, because it began before the probe was attached.
         let mut found = BTreeMap::new();
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn the_kernel_is_asked_once_until_it_tells_a_change() {
         let scene = Scene::new();
-        // Earlier kernels make the pair with it.
+        // Earlier kernels make the pair with GRO on.
         scene.ethtool("tpa gro off");
         let first = scene.get();
         assert!(!first.features.unwrap().gro);
@@ -242,7 +243,7 @@ mod tests {
         let second = scene.get();
         assert!(second.features.unwrap().gro && !scene.asks());
 
-        // A change of the other end of a veth pair is one of this end.
+        // A change of the other end of a veth pair is also a change of this end.
         scene.ethtool("tpb tso off gso off tx-udp-segmentation off");
         assert!(scene.asks());
         assert!(!scene.get().peer.as_ref().unwrap().1.segments);

@@ -48,8 +48,7 @@ impl Netns {
     }
 
     fn open_now(path: &Path) -> io::Result<Self> {
-        // The text is the same for any content of the path, because the client must not learn which files
-        // exist.
+        // The text is the same for any content of the path: the client must not learn which files exist.
         let because = |kind: io::ErrorKind| {
             let path = path.display();
             io::Error::new(kind, format!("there is no network namespace {path} that can be opened"))
@@ -83,8 +82,8 @@ impl Netns {
     pub fn find(id: u64) -> Option<Self> {
         let entries = |directory: &str| std::fs::read_dir(directory).into_iter().flatten().flatten();
         let has_id = |metadata: std::fs::Metadata| metadata.ino() == id;
-        // A named namespace is a mount there. A symbolic link is not followed, because its target may be
-        // on a file system that does not answer.
+        // A named namespace is a mount in this directory. A symbolic link is not followed, because its target
+        // may be on a file system that does not answer.
         let named = entries(NAMED).map(|entry| entry.path());
         let named = named.filter(|path| std::fs::symlink_metadata(path).is_ok_and(has_id));
         let of_processes = entries("/proc").map(|entry| entry.path().join("ns/net"));

@@ -1,4 +1,4 @@
-//! The work of an interface on packets that a probe can't see: its type, and the offloads that are on.
+//! The work of an interface on packets that a probe can't see: its type, and its active offloads.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -37,7 +37,7 @@ pub struct Features {
     pub takes_tags: bool,
     /// True if tags are put into frames that are sent, by the card or by the interface that takes the packet over.
     pub puts_tags: bool,
-    /// True if TCP and UDP packets are sent before they are cut into frames.
+    /// True if the host sends TCP and UDP packets before their division into frames.
     pub segments: bool,
     pub gro: bool,
     pub lro: bool,

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The largest number of questions without an answer. Each has a thread.
 const UNANSWERED: usize = 64;
 
-/// A question that has not been answered yet.
+/// A question without an answer so far.
 struct OpenQuestion {
     number: u64,
     path: PathBuf,
@@ -21,8 +21,8 @@ struct OpenQuestion {
 
 static ASKED: Mutex<Vec<OpenQuestion>> = Mutex::new(Vec::new());
 
-/// Asks on a new thread, and waits at most [`PATIENCE`] for the answer. A path that has not answered in this
-/// time is not asked again until it answers, so that only one thread waits for each path.
+/// Asks on a new thread, and waits at most [`PATIENCE`] for the answer. A path without an answer in this time
+/// gets no second question before it answers, so that only one thread waits for each path.
 pub fn ask<T: Send + 'static>(
     path: &Path,
     question: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
@@ -45,7 +45,7 @@ pub fn ask<T: Send + 'static>(
     }
 }
 
-/// Removes a question from [`ASKED`] once it is answered or could not be asked.
+/// Removes a question from [`ASKED`] once it is answered or could not start.
 struct QuestionGuard(u64);
 
 impl Drop for QuestionGuard {
@@ -61,7 +61,7 @@ fn note(path: &Path) -> io::Result<u64> {
         return Err(late(path));
     }
     if asked.len() >= UNANSWERED {
-        let message = format!("{UNANSWERED} paths have not answered yet, and no other is asked meanwhile");
+        let message = format!("{UNANSWERED} paths have not answered yet, so the daemon asks no other path");
         return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ mod tests {
         let (asks, asked) = mpsc::channel();
         let again = ask(path, move |_| asks.send(()).map_err(io::Error::other));
         assert_eq!(again.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        asked.recv().expect_err("nobody asks a second time, so nobody waits either");
+        asked.recv().expect_err("a second question is never asked, so no task waits for it");
         assert!(ask(Path::new("/tpu-other"), |_| Ok(())).is_ok());
         release.send(()).unwrap();
         while ask(path, |_| Ok(())).is_err() {

@@ -12,7 +12,7 @@ use crate::net::cgroups;
 use crate::net::rtnl::peers;
 use crate::net::rtnl::socket::NetlinkSocket;
 
-/// The place of a pod, as a look has found it.
+/// The place of a pod at the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodPlace {
     /// The names and indices of the interfaces that lead to the pod, sorted: at least one. Then the addresses in the pod's
@@ -66,7 +66,8 @@ fn place(
     let mut seen = BTreeSet::new();
     for pid in processes {
         let Some(namespace) = namespace(&pid.to_string()) else { continue };
-        // Runtimes have processes of their own in a pod's cgroup, in the host's namespace. A pod may have namespaces in its own.
+        // Runtimes have processes of their own in a pod's cgroup, in the host's namespace. A pod may have
+        // further namespaces in its own.
         if !seen.insert(namespace) || namespace == own {
             continue;
         }
@@ -146,7 +147,7 @@ mod tests {
         let (host, inside, elsewhere) = (sleeper(None), sleeper(Some(&pod)), sleeper(Some(&other)));
         write(root.path(), "a-1", &[&host]);
         assert_eq!(find("a-1"), PodPlace::HostNetwork);
-        // `ip netns exec` enters the namespace some time after its start.
+        // `ip netns exec` needs some time to enter the namespace.
         let own = namespace("thread-self");
         while [&inside, &elsewhere].iter().any(|process| namespace(&process.0.id().to_string()) == own) {
             std::thread::yield_now();
@@ -159,7 +160,7 @@ mod tests {
         let links = vec![(name.clone(), index.trim().parse().unwrap())];
         let expected = PodPlace::Interfaces(links.clone(), Vec::new());
         assert_eq!(find("a-1"), expected);
-        // No interface of the host leads to another namespace that the pod has made.
+        // The pod's second namespace has no interface to the host.
         write(root.path(), "a-1", &[&elsewhere, &inside]);
         assert_eq!(find("a-1"), expected);
         ip(&format!("-n {} link set tpb up", pod.0));

@@ -54,7 +54,7 @@ pub struct LinkWatch {
 
 impl LinkWatch {
     /// Watches the namespace that `find` returns, from now on. To be called in a runtime. A list made after this call
-    /// misses no change. Whatever may block runs on another thread.
+    /// misses no change. Work that may block runs on another thread.
     async fn open(find: impl FnOnce() -> io::Result<Netns> + Send + 'static) -> io::Result<Self> {
         let (netns, socket, known) = elsewhere(move || {
             let netns = find()?;
@@ -136,11 +136,11 @@ fn is_overflow(error: &io::Error) -> bool {
 pub enum NamespaceChange {
     /// Interfaces have changed in the namespace that was at the path before.
     Links(LinkChanges),
-    /// The path leads to another namespace than before, or to none. The state of earlier attachments is unknown.
+    /// The path leads to another namespace, or to none any more. The state of earlier attachments is unknown.
     Namespace,
 }
 
-/// A watch of the links of whichever namespace is at a path, or of the daemon's own.
+/// A watch of the links of the namespace at a path, whichever this is, or of the daemon's own namespace.
 #[derive(Debug)]
 pub struct PlaceWatch {
     path: Option<PathBuf>,
@@ -216,7 +216,7 @@ mod tests {
     use crate::net::interface::list;
     use crate::net::netns::testing::Named;
 
-    /// The longest time that a change takes until it is noticed, however busy the machine is.
+    /// The longest time until the watch notices a change, however busy the machine is.
     const SOON: Duration = Duration::from_secs(120);
     const QUIET: Duration = Duration::from_millis(300);
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     impl PlaceWatch {
-        /// Returns the namespace that was last found, or the reason why none was.
+        /// Returns the last found namespace, or the reason why there was none.
         fn netns(&self) -> Result<&Netns, &io::Error> {
             self.state.as_ref().map(|watch| &watch.netns)
         }

@@ -39,7 +39,7 @@ impl ProbePlan {
             }
         }
         let defined: Vec<&Definitions> = parsed.iter().map(|of| &of.defined).collect();
-        // Nothing can be said of the maps of an object that is refused.
+        // The maps of a refused object are unknown.
         let unknown = if findings.is_empty() { fill::unknown(&requests, &defined) } else { Vec::new() };
         let planned =
             directions(requests.into_iter().zip(parsed.iter().map(|of| &of.defined)), common, facts);
@@ -55,7 +55,7 @@ impl ProbePlan {
                     objects.push(object);
                 }
                 Err(refused) => {
-                    // Both directions may say the same of a map that each has.
+                    // Both directions may have the same finding about their maps.
                     let new = refused.into_iter().filter(|finding| !findings.contains(finding));
                     let new: Vec<Finding> = new.collect();
                     findings.extend(new);

@@ -14,7 +14,7 @@ use crate::plan::metric::source::{extraction, source};
 use crate::plan::metric::{elements, fill, losses};
 use crate::plan::object::Definitions;
 use crate::plan::probe_plan::{DirectionPlan, MapPlan, MetricPlan, MetricSource};
-use crate::plan::request::{DirectionRequest, KernelFacts, PlanFindings};
+use crate::plan::request::{DeclaredAt, DirectionRequest, KernelFacts, PlanFindings};
 use crate::plan::shape::MapShape;
 use twinprobe_ebpf_common::request::{AttachRequest, Fills, MetricRequest};
 
@@ -25,7 +25,7 @@ pub type Planned = Result<(DirectionPlan, Vec<String>), Vec<Finding>>;
 pub struct DirectionDraft<'a> {
     attach: AttachRequest,
     code: String,
-    lines: BTreeMap<String, u32>,
+    places: BTreeMap<String, DeclaredAt>,
     defined: &'a Definitions,
     pub maps: Vec<MapPlan>,
     metrics: Vec<MetricRequest>,
@@ -49,7 +49,7 @@ impl<'a> DirectionDraft<'a> {
         facts: KernelFacts,
     ) -> Self {
         let mut notes = PlanFindings::default();
-        let DirectionRequest { attach, fill, anew, code, on_replace, mut metrics, lines, .. } = request;
+        let DirectionRequest { attach, fill, anew, code, on_replace, mut metrics, places, .. } = request;
         let mut sources: Vec<Option<MetricSource>> =
             metrics.iter().map(|metric| source(defined, metric, facts, &mut notes)).collect();
         let all: Vec<&MetricRequest> = metrics.iter().chain(others).collect();
@@ -58,7 +58,7 @@ impl<'a> DirectionDraft<'a> {
         let counters = losses::requests(defined, &all, &code, on_replace);
         sources.extend(counters.iter().map(|counter| losses::source(defined, counter)));
         metrics.extend(counters);
-        // A program that does not run here may have a map that no probe may have.
+        // A program that does not run here may have a forbidden map.
         let is_needless = |name: &str, spec: &MapSpec| {
             let is_read = metrics.iter().any(|metric| metric.map_name() == name);
             let is_of_others = !defined.others.is_empty() && defined.unused.contains(name);
@@ -90,7 +90,7 @@ impl<'a> DirectionDraft<'a> {
         }
         let read = metrics.iter().map(|metric| number(metric.map_name())).collect();
         let cpus = facts.possible_cpus;
-        Self { attach, code, lines, defined, maps, metrics, sources, read, shown, fill, anew, cpus, notes }
+        Self { attach, code, places, defined, maps, metrics, sources, read, shown, fill, anew, cpus, notes }
     }
 
     /// The name of the direction in configurations.
@@ -137,7 +137,7 @@ impl<'a> DirectionDraft<'a> {
         let counters = metrics.iter().enumerate().filter_map(counter).collect();
         let (attach, code) = (self.attach, self.code);
         let (entry, frags, sees) = (self.defined.entry.clone(), self.defined.frags, self.defined.sees);
-        let (lines, maps) = (Arc::new(self.lines), self.maps);
+        let (places, maps) = (Arc::new(self.places), self.maps);
         let others = self.defined.others.clone();
         let calls = self.defined.calls.clone();
         let own_interface = None;
@@ -145,7 +145,7 @@ impl<'a> DirectionDraft<'a> {
             attach,
             own_interface,
             code,
-            lines,
+            places,
             entry,
             others,
             frags,

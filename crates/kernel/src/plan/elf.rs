@@ -35,15 +35,15 @@ use crate::plan::sees::{self, Sees};
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Undefined {
     pub symbol: String,
-    /// The function that uses it first, and the number of the instruction there.
+    /// The first function that uses it, and the number of the instruction there.
     pub used_at: Option<(String, usize)>,
 }
 
-/// An object that aya-obj can parse, and what aya-obj does not read of it.
+/// An object that aya-obj can parse, and the parts that aya-obj does not read.
 #[derive(Debug)]
 pub struct Prepared {
     pub elf: Vec<u8>,
-    /// The program that runs for each packet, and whether it can.
+    /// The program that runs for each packet, and whether it can run.
     pub choice: ProgramChoice,
     /// The names of the other programs.
     pub others: Vec<String>,
@@ -57,7 +57,7 @@ pub struct Prepared {
     pub undefined: Vec<Undefined>,
     /// Relocations at instructions that take no reference.
     pub misplaced: Vec<Misplaced>,
-    /// The parts of packets that the program's numbers depend on, by its own word.
+    /// The parts of packets on which the program's numbers depend, by its own note.
     pub sees: Sees,
     /// The names of types that are only declared, by their numbers.
     pub declared: HashMap<u32, String>,
@@ -150,7 +150,7 @@ fn check(builder: &Builder<'_>, length: usize) -> Result<(), ElfError> {
     Ok(())
 }
 
-/// Refuses code in which aya-obj finds functions by their addresses alone, and takes one for another.
+/// Refuses code in which aya-obj finds functions by their addresses alone, and could confuse two of them.
 fn check_code(builder: &Builder<'_>) -> Result<(), ElfError> {
     let texts = builder.sections.iter().filter(|section| !section.delete && is_text(section));
     let texts: Vec<String> =

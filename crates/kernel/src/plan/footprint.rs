@@ -1,6 +1,7 @@
 //! The share of the kernel that a plan takes, computed before anything of the plan is made.
 
 use aya_obj::generated::BPF_F_MMAPABLE;
+use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::{EventKind, MapFamily, MapKind};
 
 use crate::plan::map_spec::MapSpec;
@@ -15,9 +16,9 @@ pub struct Footprint {
     /// The memory of the maps in bytes, when each map is full.
     pub map_bytes: u64,
     pub programs: u64,
-    /// The map that takes the most of the memory: the field of its program in the configuration, its name, and its bytes
-    /// with all its twins.
-    pub largest: Option<(String, String, u64)>,
+    /// The map that takes the most of the memory: a finding at its place without a message, its name, and its bytes with all
+    /// its twins.
+    pub largest: Option<(Finding, String, u64)>,
     /// The number of instructions of each program, once for both twins, by the program's field in the configuration.
     pub instructions: Vec<(String, u64)>,
 }
@@ -39,7 +40,7 @@ impl Footprint {
         all
     }
 
-    /// Adds the share of a direction. Maps that both directions use count for the first one.
+    /// Adds the share of a direction. Maps of both directions count for the first one.
     fn add(&mut self, direction: &DirectionPlan, is_second: bool, facts: KernelFacts) {
         let copies = |private: bool| if private { 2 } else { 1 };
         self.programs += copies(direction.has_twins());
@@ -48,7 +49,8 @@ impl Footprint {
             self.maps += copies(map.private);
             self.map_bytes = self.map_bytes.saturating_add(bytes);
             if self.largest.as_ref().is_none_or(|(_, _, largest)| bytes > *largest) {
-                self.largest = Some((direction.code.clone(), map.name.clone(), bytes));
+                let place = direction.about_map(Stage::Load, &map.name, "");
+                self.largest = Some((place, map.name.clone(), bytes));
             }
         }
     }
@@ -77,7 +79,7 @@ fn memory(spec: &MapSpec, facts: KernelFacts) -> u64 {
     let value =
         if is(MapKind::is_percpu) { value.saturating_mul(cpus).saturating_add(POINTER) } else { value };
     let hash = || {
-        // A hash has some entries more than it shows, for each CPU.
+        // A hash allocates one further entry for each CPU.
         let entries = entries + cpus;
         let buckets = entries.next_power_of_two().saturating_mul(BUCKET) + cpus * CPU_LOCKS;
         entries.saturating_mul(HASH_ENTRY + key + value).saturating_add(buckets)

@@ -63,7 +63,7 @@ pub fn origins(
         |(index, old): (usize, &ReplacedDirection<'_>)| Some((index, old.plan.map(&map.name)?.common));
     let mut found: Vec<(usize, bool)> = old.iter().enumerate().filter_map(before).collect();
     found.retain(|(index, _)| goes_on_at(old, *index, new, map));
-    // The map of the same interface continues itself.
+    // A map of the same interface comes first.
     found.sort_by_key(|(index, _)| is_of_another_interface(old[*index].plan, new));
     if !map.common {
         let is_heir = earlier.is_none_or(|earlier| earlier.map(&map.name).is_none());
@@ -71,7 +71,7 @@ pub fn origins(
             old[*index].plan.direction() == new.direction() && (!common || is_heir)
         });
     } else if found.first().is_some_and(|(_, common)| *common) {
-        // Both directions share a map; with maps per interface, one for each interface.
+        // Both directions share a map; with maps per interface, each interface has one.
         let mut interfaces = BTreeSet::new();
         found.retain(|(index, _)| interfaces.insert(old[*index].plan.interface()));
     }
@@ -111,12 +111,12 @@ pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Ve
             None => Inherited::New,
             Some((old, _)) if is_of_another_interface(old.plan, new) => Inherited::Convert,
             Some((old, before)) if !is_same(before, old.plan, map, new) => Inherited::Convert,
-            // The content of two maps can be put together in a new one, before packets are counted in it. The
+            // The content of two maps can come together in a new one, before it counts packets. The
             // counts of private maps move with the open window.
             Some(_) if origins[index].len() > 1 && !map.private => Inherited::Convert,
             Some((_, before)) if before.private == map.private => Inherited::Same,
-            // A new map, unlike one that is taken over, can get the counts that are kept elsewhere before packets are
-            // counted in it.
+            // A new map, unlike an inherited one, can get the counts from outside the maps before it counts
+            // packets.
             Some((old, before)) if before.private && old.more_known.contains(&map.name) => Inherited::Convert,
             Some(_) => Inherited::FromActive,
         }
@@ -129,9 +129,9 @@ pub fn inherit(old: &[ReplacedDirection<'_>], new: &DirectionPlan, origins: &[Ve
     with_inner.collect()
 }
 
-/// Returns the inner maps that must begin anew: the inner maps of each map of maps that a metric reads and
-/// that was there `before`, but that can't be taken over. Such a map of maps starts empty, even if some of
-/// its inner maps are the same as before.
+/// Returns the inner maps that must begin anew: the inner maps of each map of maps that a metric reads, that
+/// was there `before`, and that can't be inherited. Such a map of maps starts empty, even if some of its
+/// inner maps are the same as before.
 fn begin_anew<'a>(
     new: &DirectionPlan,
     before: &impl Fn(usize) -> Option<(ReplacedDirection<'a>, &'a MapPlan)>,
@@ -149,7 +149,7 @@ fn begin_anew<'a>(
         .collect()
 }
 
-/// Tells whether `map` begins with no entry that `before` did not begin with.
+/// Tells whether `before` began with each entry with which `map` begins.
 fn begins_alike(before: &MapPlan, map: &MapPlan) -> bool {
     let known: HashSet<&FillEntry> = before.fill.iter().collect();
     map.fill.iter().all(|entry| known.contains(entry))
@@ -167,7 +167,7 @@ fn is_same(before: &MapPlan, old: &DirectionPlan, map: &MapPlan, new: &Direction
     !streams
         && !map.spec.frozen
         && definition(before) == definition(map)
-        // A source that changes an initial value wants it to take effect, so the old map does not continue.
+        // A changed initial value must take effect, so the old map does not continue.
         && before.spec.initial == map.spec.initial
         && begins_alike(before, map)
         && old.inner_names(before).eq(new.inner_names(map))

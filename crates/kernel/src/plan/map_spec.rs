@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aya_obj::generated::{BPF_F_MMAPABLE, bpf_map_type};
+use aya_obj::generated::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, bpf_map_type};
 use aya_obj::{EbpfSectionKind, Map, Object};
 use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapFamily, MapKind, MapTypes};
 
@@ -84,7 +84,7 @@ pub fn map_specs(
             warnings.push(format!("map {name}: pinning is ignored; maps belong to their probe"));
         }
         let mut spec = spec_of(map, facts);
-        if let Some(types) = btf.map_definition(name).filter(|_| !is_perf(map)) {
+        if let Some(types) = btf.map_definition(name).filter(|_| !has_events(map)) {
             type_spec(&mut spec, types, btf, map)?;
         }
         if name.starts_with('.') {
@@ -118,7 +118,8 @@ fn set_epoch_base(data: &mut [u8], section: &str, btf: &Btf, facts: KernelFacts)
 }
 
 /// Sets the types of key and value, and the sizes that follow from them, because aya-obj multiplies only the innermost dimension
-/// of an array type. A definition without types has sizes of its own: there a type of another size is not that of the map.
+/// of an array type. A definition without types has sizes of its own: then a type of another size does not
+/// belong to the map.
 fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf, map: &Map) -> Result<(), BtfError> {
     let size = |id| Ok(u32::try_from(btf.size_of(id)?).unwrap_or(u32::MAX));
     let [key, value] = [(types.key, spec.key_size), (types.value, spec.value_size)]
@@ -133,21 +134,34 @@ fn type_spec(spec: &mut MapSpec, types: MapTypes, btf: &Btf, map: &Map) -> Resul
     Ok(())
 }
 
-fn is_perf(map: &Map) -> bool {
-    EventKind::from_bpf_type(map.map_type()) == Some(EventKind::PerfEventArray)
+fn has_events(map: &Map) -> bool {
+    EventKind::from_bpf_type(map.map_type()).is_some()
 }
 
 fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
-    // The kernel takes only this size in a perf event array. Loaders let sources leave it out, or write the type of the events.
-    let size = |size: u32| if is_perf(map) { DESCRIPTOR } else { size };
+    // The kernel takes only these sizes in maps of events. Loaders let sources omit the sizes, or write the type of the
+    // events.
+    let size = |size: u32| match EventKind::from_bpf_type(map.map_type()) {
+        Some(EventKind::PerfEventArray) => DESCRIPTOR,
+        Some(EventKind::Ringbuf) => 0,
+        None => size,
+    };
     MapSpec {
         map_type: map.map_type(),
         key_size: size(map.key_size()),
         value_size: size(map.value_size()),
         max_entries: entries(map.map_type(), map.max_entries(), facts),
-        flags: map.map_flags(),
+        flags: map.map_flags() | always(map.map_type()),
         extra: map.map_extra(),
         ..MapSpec::default()
+    }
+}
+
+/// Returns the flags without which the kernel makes no map of this type. Some loaders add them.
+fn always(map_type: u32) -> u32 {
+    match MapKind::from_bpf_type(map_type) {
+        Some(MapKind::LpmTrie) => BPF_F_NO_PREALLOC,
+        _ => 0,
     }
 }
 

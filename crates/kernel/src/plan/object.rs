@@ -21,8 +21,8 @@ use crate::plan::map_spec::{self, MapSpec, PROGRAMS};
 use crate::plan::request::KernelFacts;
 use crate::plan::sees::Sees;
 
-/// The most functions of an object. The kernel takes 256 of one program; the functions of an object are linked one
-/// within the other, which takes stack for each.
+/// The most functions of an object. The kernel takes 256 of one program; the linker nests the functions of an
+/// object, which takes stack for each.
 const MAX_FUNCTIONS: usize = 1024;
 
 /// The size of a pointer in an object, in bytes.
@@ -79,36 +79,51 @@ pub enum ObjectError {
     Unfit { reason: Unfit, position: Option<CodePosition> },
 }
 
-/// A position in the source, or in a file that a client has sent along.
+/// A position in the source, in a file that a client has sent along, or in another file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodePosition {
-    /// The name of the file; `None` for the source.
-    file: Option<String>,
+    place: CodeFile,
     line: u32,
     column: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum CodeFile {
+    Source,
+    /// A file beside the source.
+    Beside(String),
+    /// The source says by `#line` that it was made from this file, or the object was compiled elsewhere.
+    Elsewhere(String),
 }
 
 impl CodePosition {
     /// Returns the position that an instruction of `function` was compiled from.
     fn of(btf: &[u8], function: &Function, instruction: usize) -> Option<Self> {
         let (file, line, column) = position(btf, function, instruction, |_| true)?;
-        match name_beside(file) {
-            Some(name) => Some(Self { file: Some(name), line, column }),
-            None => source_position(btf, function, instruction).map(|(line, column)| Self {
-                file: None,
-                line,
-                column,
-            }),
-        }
+        let (place, line, column) = match (name_beside(file), source_position(btf, function, instruction)) {
+            (Some(name), _) => (CodeFile::Beside(name), line, column),
+            (None, Some((line, column))) => (CodeFile::Source, line, column),
+            // A relative name is one in the directory of the compilation, which is `/`.
+            (None, None) => {
+                (CodeFile::Elsewhere(file.strip_prefix("//").unwrap_or(file).to_owned()), line, column)
+            }
+        };
+        Some(Self { place, line, column })
     }
 
     /// Places a finding about the source in `field`.
     fn place(&self, field: &str, finding: Finding) -> Finding {
-        let field = self
-            .file
-            .as_ref()
-            .and_then(|name| Some(format!("{}files.{name}", field.strip_suffix("source")?)));
-        let finding = Finding { field: field.or(finding.field), ..finding };
+        let file = match &self.place {
+            CodeFile::Source => None,
+            CodeFile::Beside(name) => {
+                field.strip_suffix("source").map(|direction| format!("{direction}files.{name}"))
+            }
+            CodeFile::Elsewhere(file) => {
+                let message = format!("in {file}:{}: {}", self.line, finding.message);
+                return Finding { message, ..finding };
+            }
+        };
+        let finding = Finding { field: file.or(finding.field), ..finding };
         finding.at(self.line, Some(self.column))
     }
 }
@@ -241,14 +256,9 @@ impl ProbeObject {
         message: &str,
     ) -> Finding {
         let finding = Finding::new(stage, field, message);
-        let position = CodePosition::of(&self.btf_blob, function, instruction);
-        match (position, self.position(function, instruction)) {
-            (Some(position), _) => position.place(field, finding),
-            // The source says by `#line` that it was made from another file, or the object was compiled elsewhere.
-            (None, Some((file, line))) => {
-                Finding { message: format!("in {file}:{line}: {message}"), ..finding }
-            }
-            (None, None) => finding,
+        match CodePosition::of(&self.btf_blob, function, instruction) {
+            Some(position) => position.place(field, finding),
+            None => finding,
         }
     }
 
@@ -275,7 +285,7 @@ fn position<'a>(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Option<(&'a str, u32, u32)> {
     let records = &function.line_info.line_info;
-    // Records of a function that is not linked yet count from the start of its section.
+    // Before linking, the records of a function count from the start of its section.
     let start = records.first()?.insn_off;
     records
         .iter()

@@ -1,4 +1,4 @@
-//! The plan of a probe: its maps and programs, and the way in which each metric is read from them.
+//! The plan of a probe: its maps and programs, and the way in which the daemon reads each metric from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use twinprobe_ebpf_common::unit::Calls;
 use twinprobe_ebpf_common::{EventKind, Layout, MapKind, TableLayout};
 
 use crate::plan::map_spec::MapSpec;
+use crate::plan::request::DeclaredAt;
 use crate::plan::sees::Sees;
 use crate::plan::shape::MapShape;
 use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
@@ -31,8 +32,8 @@ pub struct DirectionPlan {
     pub own_interface: Option<OwnInterface>,
     /// The field of the configuration that the program comes from, for findings.
     pub code: String,
-    /// The lines of the source in which names are declared.
-    pub lines: Arc<BTreeMap<String, u32>>,
+    /// The places in which names are declared.
+    pub places: Arc<BTreeMap<String, DeclaredAt>>,
     /// The function that is called for each packet.
     pub entry: String,
     /// The names of the object's other programs.
@@ -101,14 +102,14 @@ pub struct MetricPlan {
     pub elements: FieldElements,
 }
 
-/// The content that a metric is read from.
+/// The content behind a metric.
 #[derive(Debug)]
 pub enum MetricSource {
     Table(Arc<TableLayout>),
     Variable(VariableSpec),
     /// A stream of events, with the layout of an event if its type is known.
     Events(EventKind, Option<Layout>),
-    /// The losses alone of a map that no metric shows, with the name of its type.
+    /// Only the losses of a map that no metric shows, with the name of its type.
     Losses(&'static str),
 }
 
@@ -138,7 +139,8 @@ pub enum Extraction {
 }
 
 impl Extraction {
-    /// Tells whether a reading takes anything out of the map. A probe has windows if this holds for any of its metrics.
+    /// Tells whether a reading takes anything out of the map. A probe has windows if this is true for any of
+    /// its metrics.
     pub const fn resets(self) -> bool {
         matches!(self, Self::Clear | Self::Drain | Self::Discard)
     }
@@ -161,7 +163,7 @@ impl ProbePlan {
         self
     }
 
-    /// Has every program loaded for packets of a single buffer, as this kernel has no others.
+    /// Demands that every program is loaded for packets of a single buffer, as this kernel has no others.
     pub fn without_frags(mut self) -> Self {
         for direction in &mut self.directions {
             // A plan is not shared before it is loaded.
@@ -170,7 +172,7 @@ impl ProbePlan {
         self
     }
 
-    /// Has XDP programs loaded so that libxdp's dispatcher can call them.
+    /// Demands that libxdp's dispatcher can call the XDP programs.
     pub fn beside_libxdp(mut self) -> Self {
         for direction in &mut self.directions {
             // A plan is not shared before it is loaded.
@@ -215,11 +217,12 @@ impl DirectionPlan {
 
     /// Makes the finding about a map, at the line of the source that declares it.
     pub fn about_map(&self, stage: Stage, map: &str, message: impl Into<String>) -> Finding {
-        let finding = Finding::new(stage, &self.code, message);
-        match self.lines.get(map) {
-            Some(line) => finding.at(*line, None),
-            None => finding,
-        }
+        let Some(DeclaredAt { file, line }) = self.places.get(map) else {
+            return Finding::new(stage, &self.code, message);
+        };
+        let beside = file.as_ref().zip(self.code.strip_suffix("source"));
+        let field = beside.map_or_else(|| self.code.clone(), |(file, at)| format!("{at}files.{file}"));
+        Finding::new(stage, field, message).at(*line, None)
     }
 
     /// The name of the direction in configurations.
@@ -232,7 +235,7 @@ impl DirectionPlan {
         self.own_interface.as_ref().map(OwnInterface::name)
     }
 
-    /// The name of the direction among those of the deployment, for pins: no two have the same.
+    /// The name of the direction for pins; no two directions of the deployment share a name.
     pub fn pin_name(&self) -> String {
         pin_name(self.direction(), self.own_interface.as_ref().map(|own| own.index))
     }

@@ -65,8 +65,16 @@ pub struct DirectionRequest {
     /// The treatment of the content of maps that no metric names, when the probe is replaced.
     pub on_replace: OnReplace,
     pub metrics: Vec<MetricRequest>,
-    /// The lines of the source in which names are declared, for findings about maps; empty for an object.
-    pub lines: BTreeMap<String, u32>,
+    /// The places in which names are declared, for findings about maps; empty for an object.
+    pub places: BTreeMap<String, DeclaredAt>,
+}
+
+/// The place where a name is declared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredAt {
+    /// The file beside the source; `None` for the source.
+    pub file: Option<String>,
+    pub line: u32,
 }
 
 /// The findings and warnings about a direction that is being planned. A direction with findings is refused.

@@ -21,7 +21,7 @@ pub struct Sees {
 }
 
 impl Sees {
-    /// Reads the marks of a section. Unknown ones are those of later versions.
+    /// Reads the marks of a section. Unknown marks are marks of later versions.
     pub fn parse(section: &[u8]) -> Self {
         let mut sees = Self { is_known: true, ..Self::default() };
         for mark in section.split(|byte| *byte == 0) {
@@ -37,7 +37,7 @@ impl Sees {
         sees
     }
 
-    /// Tells whether the numbers depend on how many frames a packet is, or how long they are.
+    /// Tells whether the numbers depend on how many frames a packet stands for, or how long they are.
     pub const fn counts(self) -> bool {
         self.lengths || self.frames || self.packets
     }

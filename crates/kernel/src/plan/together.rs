@@ -33,7 +33,7 @@ pub fn plan(drafts: &mut [DirectionDraft<'_>], common: &[String]) {
     check_together(drafts, &nodes);
 }
 
-/// Warns of maps in which one direction counts more of its packets than the other does.
+/// Warns of maps in which the directions count different shares of their packets.
 fn warn_of_samples(ingress: &mut DirectionDraft<'_>, egress: &DirectionDraft<'_>) {
     let maps: Vec<&str> = ingress.maps.iter().filter(|map| map.common).map(|map| &*map.name).collect();
     let samples = [&*ingress, egress].map(|draft| draft.sample());
@@ -103,7 +103,7 @@ fn differences(
     match (&first.spec.inner, &second.spec.inner) {
         (Some(first), Some(second)) => figures("of the maps in it, ", first, second, &mut found),
         (None, None) => {}
-        _ => found.push("only one of them says what the maps in it are".to_owned()),
+        _ => found.push("only one of them has a definition of its inner maps".to_owned()),
     }
     if found.is_empty() {
         let parts = [
@@ -211,7 +211,7 @@ fn set_private(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     }
 }
 
-/// Decides for each map whether a replacement keeps its content: only if all metrics that read the map ask for that. A
+/// Decides for each map whether a replacement keeps its content: only if all of its metrics ask for that. A
 /// map in a map of maps is read through the outer map, and begins anew together with the outer map.
 fn set_on_replace(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let mut wishes = vec![None; nodes.maps.len()];

@@ -1,4 +1,4 @@
-//! The places where CPUs spend their time: samples of their clocks, and the programs that these met.
+//! The places where CPUs spend their time: samples of their clocks, and the programs in these samples.
 
 pub mod owners;
 pub mod sampler;

@@ -13,7 +13,7 @@ use crate::sys::mapping::{Mapping, MappingAccess};
 
 /// Ticks of each CPU in a second. One takes some microseconds.
 const FREQUENCY: u64 = 4_000;
-/// The most functions of a stack: those around programs are not needed.
+/// The most functions of a stack: more are not needed.
 const DEPTH: u16 = 16;
 /// The size of one CPU's buffer, in bytes. A sample has at most 160 bytes. Once the buffer is full, further samples are
 /// lost.
@@ -52,7 +52,8 @@ impl Sampler {
             // Closes the event, so that nothing is added any more.
             drop(event);
             let head = mapping.u64(DATA_HEAD).load(Ordering::Acquire) as usize;
-            // SAFETY: the kernel has stopped writing. Nothing was read before, so no record wraps around the end.
+            // SAFETY: the kernel has stopped writing. No record was read before, so none wraps around the
+            // end.
             let records = unsafe { mapping.bytes(page_size(), head.min(BUFFER)) };
             stacks(records, &mut visit);
         }

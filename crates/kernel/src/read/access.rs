@@ -24,7 +24,7 @@ pub struct Operations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// One call reads and deletes a batch; without a reset, one call reads it.
+    /// One call reads and deletes a batch; without a reset, one call only reads a batch.
     LookupAndDeleteBatch,
     /// A batch is read, then deleted.
     LookupBatchThenDeleteBatch,

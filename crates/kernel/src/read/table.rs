@@ -1,11 +1,10 @@
 //! A map with everything for its reading: its layout, its size, and the strategy.
 //!
-//! A new map type needs a variant of [`MapKind`] (number, name, family). If such a map is not made from a key and a
-//! value alone, it needs a trial in `trial::maps`. If it can't be read like one of the existing families, it needs a
-//! variant of [`MapFamily`] and a file in this folder. `access` chooses the strategy once, when the daemon starts, from
-//! the operations that the kernel has.
-//! [`MapKind`]: twinprobe_ebpf_common::MapKind
-//! [`MapFamily`]: twinprobe_ebpf_common::MapFamily
+//! A new map type needs a variant of [`MapKind`] (number, name, family). If such a map needs more than a key
+//! and a value for its creation, it needs a trial in `trial::maps`. If it can't be read like one of the
+//! existing families, it needs a variant of [`MapFamily`] and a file in this folder. `access` chooses the
+//! strategy once, when the daemon starts, from the operations that the kernel has. [`MapKind`]:
+//! twinprobe_ebpf_common::MapKind [`MapFamily`]: twinprobe_ebpf_common::MapFamily
 
 #[cfg(test)]
 pub mod tests;

@@ -1,8 +1,8 @@
 //! LPM_TRIE, whose keys are prefixes. The cursor of a batch is a key: if that key is deleted during the walk, the walk
 //! starts again and returns keys twice.
 //!
-//! A lookup finds the longest prefix that covers the key. An entry that a program deletes between the step to its key
-//! and its lookup is therefore shown with the value of the prefix that covers it. Only live readings can meet this.
+//! A lookup finds the longest prefix that covers the key. If a program deletes an entry between the step to
+//! its key and its lookup, the row has the value of the covering prefix. Only live readings can meet this.
 
 use std::ops::ControlFlow;
 

@@ -32,8 +32,7 @@ pub fn mov_imm(dst: Reg, value: i32) -> bpf_insn {
     insn(0xb7, dst, 0, 0, value)
 }
 
-/// `dst &= value`
-/// `dst = value` in 32 bits; the upper ones are 0.
+/// `dst &= value` `dst = value` in 32 bits; the upper bits are 0.
 pub fn mov_imm32(dst: Reg, value: i32) -> bpf_insn {
     insn(0xb4, dst, 0, 0, value)
 }

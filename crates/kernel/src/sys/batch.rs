@@ -77,7 +77,8 @@ pub fn map_lookup_batch(
         Ok(()) => attr.count as usize,
         // Kernels before 6.14 end with EINTR at an entry that is deleted during the call.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => attr.count as usize,
-        // ENOSPC moves nothing, and an error that refuses the whole call leaves the count as it was passed in.
+        // ENOSPC moves nothing, and an error that refuses the whole call does not change the count that was
+        // passed in.
         Err(_) => 0,
     };
     if result.is_ok() || moved > 0 {

@@ -1,4 +1,4 @@
-//! The directory of pins, which is in bpffs. The file system is mounted if it is not.
+//! The directory of pins, which is in bpffs. The daemon mounts the file system if it is not mounted.
 
 use std::fs::File;
 use std::io;

@@ -33,8 +33,8 @@ impl KernelError {
 /// Runs `cmd` with `attr`, a `#[repr(C)]` view of `union bpf_attr`. The kernel accepts any length and treats missing
 /// bytes as zero.
 pub fn bpf<T>(cmd: bpf_cmd, attr: &mut T) -> io::Result<u32> {
-    // SAFETY: `attr` is a live, fully initialised `#[repr(C)]` structure of the length that is passed; the
-    // pointers inside it are taken by the callers from slices that outlive the call.
+    // SAFETY: `attr` is a live, fully initialised `#[repr(C)]` structure of the passed length; callers take
+    // the pointers inside it from slices that outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, cmd as libc::c_long, attr, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(u32::try_from(result).unwrap_or(0)) }
 }
@@ -69,7 +69,7 @@ pub fn object_name(name: &str) -> [u8; 16] {
     out
 }
 
-/// Returns `None` if the call failed because there is no such entry, object or file (`ENOENT`).
+/// Returns `None` if the entry, object or file does not exist (`ENOENT`).
 pub fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -31,7 +31,7 @@ pub struct TimeSpan {
     pub end: Timestamp,
     /// The time that has really passed, in nanoseconds.
     pub duration_ns: u64,
-    /// The nanoseconds by which the wall clock was set meanwhile; `None` without a step.
+    /// The nanoseconds of a step of the wall clock; `None` without a step.
     pub step_ns: Option<i64>,
 }
 

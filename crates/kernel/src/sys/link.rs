@@ -92,7 +92,7 @@ pub fn prog_query(ifindex: u32, attach_type: bpf_attach_type, ids: &mut [u32]) -
         prog_ids: u64,
         count: u32,
         pad: u32,
-        /// Fields for the arrays that are not asked for, and for a revision; they stay zero.
+        /// Fields for unused arrays, and for a revision; they stay zero.
         rest: [u64; 4],
     }
     let (attach_type, prog_ids, count) = (attach_type as u32, address_mut(ids), ids.len() as u32);

@@ -27,7 +27,7 @@ pub fn return_idle_memory() {
     let Ok(mappings) = fs::read_to_string("/proc/self/smaps") else { return };
     for pages in unwritten_code(&mappings) {
         // SAFETY: the range is a private mapping of an unwritten file, so that each page comes back as it
-        // was. A failure leaves the pages where they are.
+        // was. After a failure the pages stay in memory.
         unsafe { libc::madvise(pages.start as *mut libc::c_void, pages.len(), libc::MADV_DONTNEED) };
     }
 }

@@ -169,8 +169,8 @@ pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     Ok((info.id, maps))
 }
 
-/// Returns the first instructions of a program as the verifier has translated them, at most `most`; none if this kernel
-/// does not show them.
+/// Returns at most `most` of the first instructions of a program, as the verifier has translated them; none
+/// if this kernel does not show them.
 pub fn prog_translated(prog: BorrowedFd<'_>, most: usize) -> io::Result<Vec<[u8; 8]>> {
     let mut instructions = vec![[0_u8; 8]; most];
     // SAFETY: a structure of integers, for which zero is a value.

@@ -111,7 +111,7 @@ fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
         attach: plan.attach,
         own_interface: None,
         code: plan.code.clone(),
-        lines: Arc::clone(&plan.lines),
+        places: Arc::clone(&plan.places),
         entry: plan.entry.clone(),
         others: Vec::new(),
         frags: plan.frags,
@@ -164,8 +164,9 @@ impl Copy {
         Ok(Self { program, function, maps, statistics })
     }
 
-    /// Reads all tables. The tables of a probe that has run for a while are in the processor's caches as far as they
-    /// fit. The memory of a new map is in no cache, so each first access would take a hundred nanoseconds and more.
+    /// Reads all tables. The tables of a probe that has run for a while are in the processor's caches, as far
+    /// as there is room. The memory of a new map is in no cache, so each first access would take a hundred
+    /// nanoseconds and more.
     fn touch_tables(&self, possible_cpus: usize) {
         for (map, fds) in self.maps.each() {
             let kind = MapKind::from_bpf_type(map.spec.map_type);
@@ -184,7 +185,7 @@ impl Copy {
         }
     }
 
-    /// Returns the maps that programs only add content to.
+    /// Returns the maps to which programs only add content.
     fn streams(&self) -> io::Result<Vec<FilledMap<'_>>> {
         let mut streams = Vec::new();
         for (map, fds) in self.maps.each() {

@@ -39,8 +39,9 @@ pub enum TrialOutcome {
     Changed(Changed),
 }
 
-/// Runs `program` on each sample frame. Each run has a run of an empty program beside it, which measures the time of
-/// the calls. Calls `reset` before each run. With `observe`, stops at the first frame that the program changes; with
+/// Runs `program` on each sample frame. An empty program runs beside it each time and measures the time of
+/// the calls. Calls `reset` before each run. With `observe`, stops at the first frame that the program
+/// changes; with
 /// `passes`, at the first frame that it does not let pass. Each frame has one run at least, unless the time is over.
 pub fn run(
     program: BorrowedFd<'_>,

@@ -46,7 +46,8 @@ fn calls(instructions: &[bpf_insn], starts: &[usize]) -> Vec<(usize, usize)> {
     callers.filter_map(pair).collect()
 }
 
-/// Returns the stack of the deepest chain of calls from `of` on. No subprogram calls itself in a verified program.
+/// Returns the stack of the deepest chain of calls that begins with `of`. No subprogram calls itself in a
+/// verified program.
 fn chain(of: usize, depths: &[u64], calls: &[(usize, usize)], deepest: &mut Vec<Option<u64>>) -> u64 {
     let Some(own) = depths.get(of) else { return 0 };
     if let Some(known) = deepest[of] {

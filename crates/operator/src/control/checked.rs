@@ -1,12 +1,12 @@
 //! The checks of an object that need no kernel.
 
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
-use twinprobe_fleet::{FleetPlan, is_rule_name};
+use twinprobe_fleet::{FleetPlan, misnamed_rule};
 use twinprobe_library::fleet_probe;
-use twinprobe_rules::{FLEET, FleetRule, Rule};
+use twinprobe_rules::check_fleet_rule;
 
 use crate::objects::probe::MonitoringProbe;
-use crate::objects::rule::{MonitoringRule, RuleScope};
+use crate::objects::rule::MonitoringRule;
 
 const NO_DAEMONS: &str = "the operator may not reach the daemons; start it with --daemons-token-file (fleet.rules.enabled of the \
                           chart), or let `twinprobe stream --rules` judge the windows";
@@ -16,40 +16,11 @@ pub fn plan(name: &str, object: &MonitoringProbe) -> Result<FleetPlan, Rejection
     FleetPlan::new(name, &object.spec.0, fleet_probe)
 }
 
-/// Checks a rule without the probe that it watches, which each node has in its own revision.
+/// Checks a rule without the probe that it watches, since each node has its own revision of that probe.
 /// `judges` is true if the operator may reach the daemons.
 pub fn check_rule(name: &str, object: &MonitoringRule, judges: bool) -> Result<(), Rejection> {
-    let mut findings = Vec::new();
-    if !is_rule_name(name) {
-        let message =
-            format!("{name:?} is not a name of a rule; names of probes with at most 58 letters are possible");
-        findings.push(Finding::config("metadata.name", message));
-    }
-    let checked = match (object.spec.scope, object.spec.rule.scope.as_deref()) {
-        (RuleScope::Fleet, _) if !judges => {
-            findings.push(Finding::config("spec.scope", NO_DAEMONS));
-            Rule::check(&object.spec.document())
-        }
-        (RuleScope::Fleet, Some(scope)) if scope != FLEET => {
-            let message = format!("{scope:?} contradicts spec.scope, which is fleet; leave it out");
-            findings.push(Finding::config("spec.rule.scope", message));
-            Ok(())
-        }
-        (RuleScope::Fleet, _) => FleetRule::check(&object.spec.document()),
-        (RuleScope::Node, Some(FLEET)) => {
-            let message = "an object has `scope: fleet` beside `rule`, as spec.scope";
-            findings.push(Finding::config("spec.rule.scope", message));
-            Ok(())
-        }
-        (RuleScope::Node, _) => Rule::check(&object.spec.rule),
-    };
-    if let Err(rejection) = checked {
-        findings.extend(rejection.findings.into_iter().map(|mut finding| {
-            let field = finding.field.take().unwrap_or_default();
-            finding.field = Some(format!("spec.rule.{field}"));
-            finding
-        }));
-    }
+    let mut findings: Vec<Finding> = misnamed_rule(name).into_iter().collect();
+    findings.extend(check_fleet_rule(&object.spec.0, if judges { Ok(()) } else { Err(NO_DAEMONS) }));
     if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
 }
 

@@ -31,7 +31,7 @@ pub struct CompileOptions {
     /// Leave the compilation of sources to the nodes
     #[arg(long)]
     compile_on_nodes: bool,
-    /// Take the types of vmlinux.h from this file, the BTF of a kernel or an ELF file with it; without it
+    /// Take the types of vmlinux.h from this file, the BTF of a kernel or an ELF file with BTF; without it
     /// each node compiles sources that need vmlinux.h
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
@@ -53,8 +53,8 @@ pub struct Compilations {
     options: CompileOptions,
     toolchain: Arc<Toolchain>,
     places: Semaphore,
-    /// The last refusal for each object, with the digest of the refused configuration. Reports come often; the sources
-    /// stay the same.
+    /// The last refusal for each object, with the digest of the refused configuration. Reports come often,
+    /// while the sources stay the same.
     refused: Mutex<BTreeMap<String, (String, Rejection)>>,
 }
 
@@ -174,7 +174,8 @@ async fn compiled(
     Ok(objects)
 }
 
-/// Tells whether the compiler has found a mistake in a source. A node may have a header that is not here.
+/// Tells whether the compiler has found a mistake in a source. A node may have a header that the operator
+/// lacks.
 fn is_of_the_source(rejection: &Rejection) -> bool {
     let findings = &rejection.findings;
     findings.iter().any(|finding| finding.line.is_some())

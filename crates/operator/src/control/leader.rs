@@ -14,7 +14,7 @@ const NAME: &str = "twinprobe-operator";
 /// The time after which another operator takes over.
 const DURATION: Duration = Duration::from_secs(15);
 const RENEWAL: Duration = Duration::from_secs(3);
-/// The time after which an operator that can't renew the Lease ends, before another one takes it.
+/// The time after which an operator that can't renew the Lease ends; another operator takes the Lease later.
 const SURRENDER: Duration = Duration::from_secs(10);
 
 /// The Lease of the operators of a namespace.
@@ -64,7 +64,7 @@ impl Leadership {
         }
     }
 
-    /// Takes or renews the Lease. Returns whether this operator has it now.
+    /// Takes or renews the Lease. Returns true if this operator has the Lease now.
     async fn take(&self) -> kube::Result<bool> {
         let now = Timestamp::now();
         let Some(mut lease) = self.leases.get_opt(NAME).await? else {
@@ -83,7 +83,8 @@ impl Leadership {
             return Ok(false);
         }
         lease.spec = Some(self.spec(Some(&spec), now));
-        // The write has the version that was read: if two take it at the same time, one is refused.
+        // The write names the version that was read: if two operators take the Lease at the same time, the
+        // API server refuses one of them.
         let name = lease.name_any();
         won(self.leases.replace(&name, &PostParams::default(), &lease).await)
     }

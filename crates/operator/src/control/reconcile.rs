@@ -68,8 +68,8 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
         decision.status.conditions.push(compiled);
         revision = Some(prepared);
     }
-    // The status is written first. The assignment follows from it: if this look ends here, the next one writes the
-    // assignment.
+    // The status is written first. The assignment follows from the status: if this look ends here, the next
+    // look writes the assignment.
     if decision.status != before {
         context.write_status(object, &decision.status).await?;
     }
@@ -113,7 +113,7 @@ pub async fn tell<K: Wished>(context: &ReconcileContext, object: &K, news: &[Fle
             type_: if news.is_warning { EventType::Warning } else { EventType::Normal },
             reason: news.reason.to_owned(),
             note: Some(cut(&news.message)),
-            // Events of one action and reason are one Event that counts.
+            // Kubernetes joins Events of one action and reason, and counts them.
             action: news.about.clone(),
             secondary: None,
         };

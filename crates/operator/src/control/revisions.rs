@@ -1,4 +1,4 @@
-//! The revision of a probe: one that is there, or a new one with its objects.
+//! The revision of a probe: an existing one, or a new one with its objects.
 
 use kube::api::{Api, PostParams};
 use kube::{Resource as _, ResourceExt as _};
@@ -41,7 +41,7 @@ impl ReconcileContext {
         }
     }
 
-    /// Writes a revision that is not there.
+    /// Writes a new revision.
     pub async fn write_prepared(&self, prepared: PreparedRevision) -> kube::Result<()> {
         let Some(object) = prepared.new else { return Ok(()) };
         let revisions: Api<ProbeRevision> = self.all();

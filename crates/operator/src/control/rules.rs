@@ -6,13 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
-use twinprobe_api::FleetRuleStatus;
+use twinprobe_api::{FleetRuleStatus, RuleScope};
 use twinprobe_fleet::{FleetRuleView, NodeView, decide_rule, invalid_rule, rule_key};
 
 use crate::control::checked::{check_rule, mistakes};
 use crate::control::writes::{ReconcileContext, SHORTLY, is_late};
 use crate::judge::settle::{Withdrawal, judge, leave};
-use crate::objects::rule::{MonitoringRule, RuleScope};
+use crate::objects::rule::MonitoringRule;
 
 /// The time before another attempt to end actions at nodes that do not answer.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -40,7 +40,7 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
     let generation = object.metadata.generation.unwrap_or_default();
     let before = object.status.clone().unwrap_or_default();
     let checked = check_rule(&name, object, context.judges.is_some());
-    if let (Ok(()), Some(judges), RuleScope::Fleet) = (&checked, &context.judges, object.spec.scope) {
+    if let (Ok(()), Some(judges), RuleScope::Fleet) = (&checked, &context.judges, object.spec.0.scope) {
         return judge(context, judges, object).await;
     }
     // The object may have been a rule over the fleet. A node that does not answer keeps leases.
@@ -60,8 +60,8 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
     let decide = |nodes: &[NodeView<'_>]| {
         decide_rule(&FleetRuleView {
             name: &name,
-            rule: &object.spec.rule,
-            node_selector: &object.spec.node_selector,
+            rule: &object.spec.0.rule,
+            node_selector: &object.spec.0.node_selector,
             generation,
             status: &before,
             nodes,

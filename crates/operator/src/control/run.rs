@@ -33,7 +33,7 @@ use crate::objects::probe::MonitoringProbe;
 use crate::objects::rule::MonitoringRule;
 use crate::overview::serve::{OverviewOptions, serve_overview};
 
-/// The time for which reports are gathered, so that many of them cause one look.
+/// The time for which the operator gathers reports, so that many reports cause one look.
 const TOGETHER: Duration = Duration::from_millis(200);
 
 /// Options of the operator.
@@ -55,7 +55,8 @@ pub struct RunOptions {
     judge: JudgeOptions,
 }
 
-/// Runs the operator until it is told to end, or loses the Lease. It finds the API server as kubectl does, or by its pod's account.
+/// Runs the operator until a signal ends it, or until it loses the Lease. It finds the API server as kubectl
+/// does, or by its pod's account.
 pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
     // An error means that the process has a provider already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -84,7 +85,7 @@ pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Looks at objects as they, their nodes or reports change.
+/// Looks at an object when it, its nodes or its reports change.
 async fn control(client: Client, identity: String, options: &RunOptions, access: Option<DaemonAccess>) {
     let world = Arc::new(World::default());
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(identity) };
@@ -114,7 +115,8 @@ async fn control(client: Client, identity: String, options: &RunOptions, access:
     .await;
 }
 
-/// Looks at the objects of one kind as they, their assignments, nodes or reports change. `of` names the object of an assignment.
+/// Looks at an object of one kind when it, its assignment, its nodes or its reports change. `of` names the
+/// object of an assignment.
 async fn follow<K, F>(
     context: Arc<ReconcileContext>,
     changed: Changes,
@@ -131,7 +133,7 @@ async fn follow<K, F>(
     Controller::new(Api::<K>::all(client.clone()), watcher::Config::default())
         .with_config(Config::default().debounce(TOGETHER))
         .watches(Api::<ProbeAssignment>::all(client), watcher::Config::default(), move |assignment| {
-            // If others have changed an assignment, the look writes it again.
+            // If somebody else has changed an assignment, the look writes it again.
             assignment.metadata.name.as_deref().and_then(of).map(|name| ObjectRef::new(&name))
         })
         .reconcile_all_on(received(all))
@@ -146,7 +148,8 @@ async fn follow<K, F>(
         .await;
 }
 
-/// Senders of changes: of nodes, which are about all objects, and of reports, with the name of their assignment.
+/// Two senders: changes of nodes concern all objects; changes of reports come with the name of their
+/// assignment.
 type News = (UnboundedSender<()>, UnboundedSender<String>);
 type Changes = (UnboundedReceiver<()>, UnboundedReceiver<String>);
 

@@ -1,5 +1,5 @@
-//! The API server asks before it takes a `MonitoringProbe`: everything that needs no kernel is checked, so that people read a
-//! mistake where they make it.
+//! The API server asks before it takes a `MonitoringProbe`. The operator checks everything that needs no
+//! kernel, so that people read a mistake where they make it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ pub async fn answer(options: &WebhookOptions, judges: bool) -> anyhow::Result<()
 struct ServedCertificate {
     certificate: PathBuf,
     key: PathBuf,
-    /// The state of the files when they were read.
+    /// The state of the files at the last reading.
     seen: FileTimes,
     acceptor: TlsAcceptor,
 }

@@ -1,4 +1,4 @@
-//! The operator's knowledge about nodes: their labels and their reports, and only its own objects.
+//! The operator's knowledge about nodes: their labels, and their reports about this operator's objects.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ struct KnownNodes {
 }
 
 impl World {
-    /// Takes a change of the nodes. Returns whether a rollout may depend on it.
+    /// Takes a change of the nodes. Returns whether a rollout may depend on the change.
     pub fn take_node(&self, event: Event<PartialObjectMeta<Node>>) -> bool {
         let known = &mut *self.known.lock();
         match event {
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// Calls `with` with all nodes and their reports about a probe; not before both were listed.
+    /// Calls `with` with all nodes and their reports about a probe, after both were listed.
     pub fn of_probe<T>(&self, probe: &str, with: impl FnOnce(&[NodeView<'_>]) -> T) -> Option<T> {
         let known = self.known.lock();
         let reports = known.reports.as_ref()?.get(probe);

@@ -28,7 +28,7 @@ pub const MANAGER: &str = "twinprobe-operator";
 pub const FINALIZER: &str = "twinprobe.dev/nodes";
 /// The label of a revision that names its assignment.
 pub const PROBE: &str = "twinprobe.dev/probe";
-/// The time within which nodes must remove a probe. A node that comes back later removes it then.
+/// The time within which nodes must remove a probe. A node that comes back later removes the probe then.
 const REMOVAL: Duration = Duration::from_mins(5);
 /// The time between two looks while something else must come first.
 pub const SHORTLY: Duration = Duration::from_millis(300);
@@ -131,7 +131,7 @@ impl ReconcileContext {
         Ok(())
     }
 
-    /// Deletes the revisions of an assignment but these.
+    /// Deletes the other revisions of an assignment.
     pub async fn prune(&self, assignment: &str, kept: &[&Option<String>]) -> kube::Result<()> {
         let revisions: Api<ProbeRevision> = self.all();
         let labelled = ListParams::default().labels(&format!("{PROBE}={assignment}"));
@@ -174,7 +174,7 @@ pub fn is_late<K: Wished>(object: &K) -> bool {
     spent.is_some_and(|spent| spent >= REMOVAL)
 }
 
-/// Takes a missing object for a deleted one.
+/// Takes a missing object as a deleted one.
 fn without<T>(done: kube::Result<T>) -> kube::Result<()> {
     match done {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -1,4 +1,4 @@
-//! The rules over the fleet that this operator runs, and the daemons that it knows.
+//! The rules over the fleet that this operator runs, and the known daemons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,9 +32,9 @@ const PAGE: usize = 500;
 pub struct Judges {
     pub access: DaemonAccess,
     state: Mutex<JudgesState>,
-    /// A rule over the fleet is there.
+    /// Signals that a rule over the fleet exists.
     wanted: Notify,
-    /// The assignments whose objects need a look.
+    /// The assignments whose objects the operator must look at.
     news: UnboundedSender<String>,
 }
 
@@ -42,7 +42,7 @@ pub struct Judges {
 struct JudgesState {
     /// The daemons by their nodes; unknown before the first list.
     daemons: Option<DaemonList>,
-    /// The rules that are there, whether they run or not.
+    /// The existing rules, whether they run or not.
     names: BTreeSet<String>,
     runs: BTreeMap<String, JudgedRun>,
     /// The ends of rules by a failure of this program.
@@ -108,7 +108,7 @@ impl Judges {
         }
     }
 
-    /// Takes a list. Rules look at it if it is new.
+    /// Takes a list. Rules look at a new list.
     fn know(&self, daemons: DaemonList) {
         let mut state = self.state.lock();
         if state.daemons.as_ref() == Some(&daemons) {
@@ -122,7 +122,7 @@ impl Judges {
         }
     }
 
-    /// Returns the daemons for a rule, which is known from now on; none before the first list.
+    /// Returns the daemons for a rule, and remembers the rule; `None` before the first list.
     pub fn daemons(&self, rule: &str) -> Option<DaemonList> {
         let mut state = self.state.lock();
         if state.names.insert(rule.to_owned()) {
@@ -131,7 +131,8 @@ impl Judges {
         state.daemons.clone()
     }
 
-    /// Lets a rule judge the windows of these daemons, and returns its state. `order` starts it, unless it runs by this revision.
+    /// Lets a rule judge the windows of these daemons, and returns its state. `order` starts the rule, unless
+    /// the rule runs with this revision.
     pub fn run(
         &self,
         rule: &str,
@@ -175,8 +176,8 @@ impl Judges {
         }
     }
 
-    /// Stops a rule, and ends its actions at all daemons. Returns those at which something may be left; nothing while the daemons
-    /// are not known.
+    /// Stops a rule, and ends its actions at all daemons. Returns the daemons with possible remains; `None`
+    /// while the daemons are unknown.
     pub async fn withdraw(&self, rule: &str) -> Option<BTreeMap<String, String>> {
         self.stop(rule).await;
         let daemons = self.daemons(rule)?;
@@ -195,7 +196,7 @@ impl Judges {
     }
 }
 
-/// Asks for a look at the object whenever its rule changes its state, and at the end of the rule.
+/// Asks for a look at the object at each new state of its rule, and at the end of the rule.
 async fn tell(
     mut standing: watch::Receiver<RuleStanding>,
     assignment: String,

@@ -30,9 +30,9 @@ pub async fn judge(
     object: &MonitoringRule,
 ) -> kube::Result<Action> {
     let (name, before) = (object.name_any(), object.status.clone().unwrap_or_default());
-    let revision = rule_revision(&name, &object.spec.document());
+    let revision = rule_revision(&name, &object.spec.0.document());
     let selected = |nodes: &[NodeView<'_>]| -> BTreeSet<String> {
-        let selected = nodes.iter().filter(|node| matches(&object.spec.node_selector, node.labels));
+        let selected = nodes.iter().filter(|node| matches(&object.spec.0.node_selector, node.labels));
         selected.map(|node| node.name.to_owned()).collect()
     };
     let selected = context.world.of_probe(&rule_key(&name), selected);
@@ -88,7 +88,7 @@ fn order(
     FleetRuleOrder {
         collector: rule_key(&name),
         name,
-        document: object.spec.document(),
+        document: object.spec.0.document(),
         since: nanoseconds(since),
         events: object.status.as_ref().map(events).unwrap_or_default(),
         credentials: judges.access.credentials.clone(),
@@ -200,7 +200,7 @@ pub async fn leave(context: &ReconcileContext, object: &MonitoringRule) -> Withd
 /// The end of a rule's actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withdrawal {
-    /// Nothing of the rule is left at nodes.
+    /// The nodes have nothing of the rule any more.
     Whole,
     /// Daemons did not answer.
     Partial,
@@ -208,7 +208,8 @@ pub enum Withdrawal {
     Later,
 }
 
-/// The firing and the end that the object remembers. Daemons do not remember those of rules that only notify.
+/// The firing and the end that the object remembers. Daemons do not remember the firings of rules that only
+/// notify.
 fn events(status: &FleetRuleStatus) -> Vec<FleetEvent> {
     let event = |time: &Option<String>, has_begun| {
         time.as_deref().map(|time| FleetEvent { end: nanoseconds(time), has_begun })

@@ -19,14 +19,14 @@ use crate::node::folder::{HeldProbe, NodeFolder};
 use crate::node::follow::{Followed, Seen, follow};
 use crate::node::options::NodeOptions;
 use crate::node::pods::{PodFollower, needs_namespaces};
-use crate::node::server::ApiServer;
+use crate::node::server::{ApiServer, ApiServerError};
 use crate::objects::nodes::ProbeAssignment;
 
 /// The time between two looks at a probe whose cost is not known yet.
 pub const SOON: Duration = Duration::from_millis(500);
 /// The time between two looks at a probe at rest.
 pub const REST: Duration = Duration::from_secs(10);
-/// Changes that wait for the agent; the watch waits with the others.
+/// The room for changes that wait for the agent; if it is full, the watch waits, too.
 const CHANGES: usize = 64;
 
 /// The agent of one node.
@@ -37,7 +37,7 @@ pub struct NodeAgent {
     pub server: Arc<ApiServer>,
     pub daemon: Client,
     pub folder: NodeFolder,
-    /// The node's labels; without them it is not known yet which probes are for the node.
+    /// The node's labels; before them the agent can't know the probes for the node.
     pub labels: Option<BTreeMap<String, String>>,
     pub held: BTreeMap<String, HeldProbe>,
     pub pending: BTreeMap<String, Pending>,
@@ -142,7 +142,7 @@ impl NodeAgent {
         let uid = assignment.as_ref().and_then(|it| it.metadata.uid.clone());
         let assignment = assignment.map(|assignment| assignment.spec.0);
         if uid.is_some() && held.uid != uid {
-            // Somebody has deleted the object and made it again. The reports were deleted with it.
+            // Somebody has deleted the object and made a new one. The reports were deleted with it.
             held.reported = None;
             held.uid = uid;
         }
@@ -159,7 +159,7 @@ impl NodeAgent {
             Seen::One(one) => Some(one),
             Seen::Gone(_) => None,
         };
-        // A missing node has no labels to select it by. Its probes stay until the node is there again.
+        // A missing node has no labels to select it by. The probes of the node stay until its return.
         let Some(node) = node else { return };
         let labels = node.metadata.labels.unwrap_or_default();
         if self.labels.as_ref() != Some(&labels) {
@@ -176,7 +176,7 @@ impl NodeAgent {
         self.due.insert(name.to_owned(), then);
     }
 
-    /// Looks at each probe whose time has come.
+    /// Looks at each due probe.
     async fn settle_all(&mut self) {
         let now = Instant::now();
         let names: Vec<String> = self.held.keys().cloned().collect();
@@ -192,13 +192,21 @@ impl NodeAgent {
                         error = with_causes(&*error),
                         "an assignment failed and is tried again"
                     );
-                    Some(SOON * 4)
+                    Some(self.wait_after(&name, &error))
                 }
             };
             match wait {
                 Some(wait) => drop(self.due.insert(name, Instant::now() + wait)),
                 None => drop(self.due.remove(&name)),
             }
+        }
+    }
+
+    /// Returns the time until the next attempt. The API server has the requests of all nodes, and the daemon has this agent's.
+    fn wait_after(&mut self, name: &str, error: &anyhow::Error) -> Duration {
+        match error.downcast_ref::<ApiServerError>() {
+            Some(_) => self.pending.entry(name.to_owned()).or_default().put_off(),
+            None => SOON * 4,
         }
     }
 

@@ -8,10 +8,12 @@ use crate::node::follow::{pause, random};
 
 /// The time for which a daemon without answers counts as starting.
 pub const STARTING: Duration = Duration::from_secs(20);
-/// The time after which a node says that the probe runs, even if it has not closed its windows.
+/// The time after which a node reports that the probe runs, even if the probe has not closed its windows.
 const EARLY: Duration = Duration::from_secs(10);
-/// The shortest time between two reports that say nothing but another cost.
+/// The shortest time between two reports that differ only in the cost.
 const COST: Duration = Duration::from_secs(60);
+/// The shortest time between two attempts.
+const SHORTEST: Duration = Duration::from_millis(50);
 
 /// An agent's memory between two looks at a probe. It need not outlive the agent.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub struct Pending {
     pub put: Option<(String, Option<String>)>,
     /// The refusal of a revision, and the time of the next attempt.
     pub refused: Option<(NodeReport, Instant)>,
-    /// The time at which the next report may be written.
+    /// The time for the next report.
     pub report_at: Option<Instant>,
     pub written: Option<Instant>,
     failures: u32,
@@ -47,23 +49,31 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// Puts the report off until a random moment, if it is not yet put off. Returns whether it may be written now.
-    pub fn may_report(&mut self, jitter: Duration) -> bool {
+    /// Puts the report off until a random moment, if it is not yet put off. Returns the time until then; `None` if the report may
+    /// be written now.
+    pub fn wait_to_report(&mut self, jitter: Duration) -> Option<Duration> {
         let at = *self.report_at.get_or_insert_with(|| Instant::now() + random(jitter));
-        Instant::now() >= at
+        let rest = at.saturating_duration_since(Instant::now());
+        (!rest.is_zero()).then_some(rest)
     }
 
     pub fn reported(&mut self) {
         (self.report_at, self.written, self.failures) = (None, Some(Instant::now()), 0);
     }
 
-    pub fn failed_to_report(&mut self) {
+    /// Returns the time until the next request after one that the API server had no time for. A report waits as long. Each
+    /// failure in a row makes the time longer.
+    pub fn put_off(&mut self) -> Duration {
         self.failures += 1;
-        self.report_at = Some(Instant::now() + random(pause(self.failures)));
+        let wait = SHORTEST + random(pause(self.failures));
+        if let Some(at) = &mut self.report_at {
+            *at = Instant::now() + wait;
+        }
+        wait
     }
 
-    /// Keeps a refusal, and sets the time of the next attempt. If the probe itself is at fault, that is minutes later;
-    /// a full disk may have room soon.
+    /// Keeps a refusal, and sets the time of the next attempt. After a fault of the probe the next attempt is
+    /// minutes later; a full disk may have room soon.
     pub fn refuse(&mut self, report: NodeReport) {
         self.refusals += 1;
         let again = match report.state {
@@ -73,14 +83,14 @@ impl Pending {
         self.refused = Some((report, Instant::now() + again));
     }
 
-    /// Begins anew for a revision that is another one, or was put just now.
+    /// Begins anew for another revision, or after a PUT of the revision.
     pub fn begin(&mut self, revision: &str) {
         let Self { put, written, .. } = std::mem::take(self);
         (self.put, self.written, self.revision) = (put, written, revision.to_owned());
     }
 }
 
-/// Tells whether a report is worth a write after the last one.
+/// Tells whether a report differs enough from the last report.
 pub fn is_due(new: &NodeReport, last: Option<&NodeReport>, windows: u32, pending: &Pending) -> bool {
     let is_settled = new.state != NodeState::Running || new.windows >= windows;
     let Some(last) = last.filter(|last| last.revision == new.revision) else {
@@ -139,7 +149,14 @@ mod tests {
         pending.put = Some(("first".to_owned(), None));
         pending.refuse(NodeReport { state: NodeState::Refused, ..running(0, 5.0) });
         assert!(pending.refused.as_ref().is_some_and(|(_, again)| *again > Instant::now()));
-        assert!(!pending.may_report(Duration::from_hours(1)) && pending.report_at.is_some());
+        assert!(pending.wait_to_report(Duration::from_hours(1)).is_some() && pending.report_at.is_some());
+        // Failures put the report off as well, and further each time.
+        let waits: Vec<Duration> = (0..50).map(|_| pending.put_off()).collect();
+        assert!(waits.iter().all(|wait| *wait < SHORTEST + pause(u32::MAX)), "{waits:?}");
+        assert!(waits.iter().max() > Some(&pause(1)), "{waits:?}");
+        let before = Instant::now();
+        let wait = pending.put_off();
+        assert!(pending.report_at >= Some(before + wait), "the report waits as long");
         pending.begin("third");
         assert!(pending.refused.is_none() && pending.report_at.is_none() && pending.put.is_some());
     }

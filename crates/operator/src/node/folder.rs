@@ -15,11 +15,11 @@ use twinprobe_state_files::{lasting, private};
 const LABELS: &str = "labels.json";
 const PROBES: &str = "probes";
 
-/// A probe that the node was told to run.
+/// A probe that the node must run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HeldProbe {
-    /// The identity of the assignment: one that is deleted and made again is another one.
+    /// The identity of the assignment: a new assignment with an old name has another identity.
     pub uid: Option<String>,
     /// The assignment; without it, the probe must be removed.
     pub assignment: Option<AssignmentSpec>,

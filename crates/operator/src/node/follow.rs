@@ -1,7 +1,7 @@
 //! Objects as they come and go: a list, then a watch that continues where the last one ended.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use kube::api::{ListParams, WatchEvent, WatchParams};
@@ -14,6 +14,10 @@ use crate::node::server::{ApiServer, ApiServerError};
 
 /// The longest time between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
+/// The longest time before a watch that the server has cut continues. A server that ends cuts those of all nodes at once.
+const CUT: Duration = Duration::from_secs(5);
+/// The difference between the clocks of server and node: a watch that ends at most this early has ended in time.
+const SLACK: Duration = Duration::from_secs(2);
 
 /// The objects to follow.
 #[derive(Clone, Debug)]
@@ -46,20 +50,24 @@ impl<K: kube::Resource + DeserializeOwned + Clone> Described for K {
     }
 }
 
-/// Follows objects until the receiver of the changes has ended. After a failure the attempts are spread, so that not all nodes
-/// come back at the same moment.
+/// Follows objects until the receiver of the changes has ended. After failures the attempts are spread, so
+/// that not all nodes reconnect at the same moment.
 pub async fn follow<K: Described>(server: &ApiServer, what: &Followed, changes: &Sender<Seen<K>>) {
     let mut version: Option<String> = None;
     let mut failures = 0;
     while !changes.is_closed() {
         let done = match &version {
-            None => listed(server, what, changes).await.map(Some),
+            None => listed(server, what, changes).await,
             Some(from) => watched(server, what, from, changes).await,
         };
         match done {
             Ok(next) => {
-                version = next;
+                let is_cut = version.is_some() && next.is_cut;
+                version = Some(next.version);
                 failures = 0;
+                if is_cut {
+                    sleep(random(CUT)).await;
+                }
             }
             Err(error) => {
                 if error.is_expired() {
@@ -85,14 +93,21 @@ pub fn pause(failures: u32) -> Duration {
 /// Returns a random part of a time.
 pub fn random(most: Duration) -> Duration {
     let hash = RandomState::new().build_hasher().finish();
-    most.mul_f64((hash % 1000) as f64 / 1000.0)
+    most.mul_f64(hash as f64 / u64::MAX as f64)
+}
+
+/// The place in the changes that a list or watch has reached.
+struct WatchPlace {
+    version: String,
+    /// True if a watch has ended before its time.
+    is_cut: bool,
 }
 
 async fn listed<K: Described>(
     server: &ApiServer,
     what: &Followed,
     changes: &Sender<Seen<K>>,
-) -> Result<String, ApiServerError> {
+) -> Result<WatchPlace, ApiServerError> {
     let list = ListParams { field_selector: what.fields.clone(), ..ListParams::default() };
     let request = Request::new(&*what.path);
     let request = if what.is_metadata { request.list_metadata(&list)? } else { request.list(&list)? };
@@ -100,19 +115,21 @@ async fn listed<K: Described>(
     let version = all.metadata.resource_version.unwrap_or_default();
     // The receiver ends with the program.
     let _ = changes.send(Seen::All(all.items)).await;
-    Ok(version)
+    Ok(WatchPlace { version, is_cut: false })
 }
 
-/// Watches from a version. Returns the version from which the next watch continues.
+/// Watches from a version. Returns the place from which the next watch continues.
 async fn watched<K: Described>(
     server: &ApiServer,
     what: &Followed,
     from: &str,
     changes: &Sender<Seen<K>>,
-) -> Result<Option<String>, ApiServerError> {
+) -> Result<WatchPlace, ApiServerError> {
     // The server ends each watch after a random time, so that not all nodes come back at the same moment.
     let minutes = Duration::from_secs(300);
-    let timeout = u32::try_from((minutes + random(minutes)).as_secs()).ok();
+    let seconds = (minutes + random(minutes)).as_secs();
+    let ends = Instant::now() + Duration::from_secs(seconds);
+    let timeout = u32::try_from(seconds).ok();
     let watch = WatchParams {
         timeout,
         field_selector: what.fields.clone(),
@@ -152,5 +169,5 @@ async fn watched<K: Described>(
             break;
         }
     }
-    Ok(Some(version))
+    Ok(WatchPlace { version, is_cut: Instant::now() + SLACK < ends })
 }

@@ -20,11 +20,12 @@ use crate::node::follow::{Described, Followed, Seen, follow, pause};
 use crate::node::server::ApiServer;
 use crate::node::services::ServiceTable;
 
-/// The time in which changes become one table: a pod has several in its first second.
+/// The time in which changes become one table: a pod changes several times in its first second.
 const TOGETHER: Duration = Duration::from_millis(30);
-/// The time after which the daemon is asked whether it still has the table.
+/// The time between questions whether the daemon still has the table.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The time for which a table waits for the labels of namespaces. Without them, pods that need them are not selected.
+/// The longest wait of a table for the labels of namespaces. Without them, pods that need them are not
+/// selected.
 const NAMESPACES: Duration = Duration::from_secs(10);
 /// The most pods that a daemon accepts.
 const MOST: usize = 1024;
@@ -193,7 +194,7 @@ impl PodFollower {
         }
     }
 
-    /// Tells the daemon the table, unless the daemon has it already.
+    /// Sends the table to the daemon, unless the daemon has it already.
     async fn tell(&mut self) {
         self.due = Instant::now() + AGAIN;
         let waits = self.watched.is_some() && self.namespaces.is_none();
@@ -271,7 +272,8 @@ fn entry(pod: ObjectMeta) -> Option<((String, String), PodEntry)> {
     Some(((namespace, name), entry))
 }
 
-/// Returns the controller of a pod. For a `ReplicaSet` this is its Deployment, whose name is part of its name.
+/// Returns the controller of a pod. For a `ReplicaSet` the result is its Deployment, whose name is a part of
+/// the ReplicaSet's name.
 fn workload(pod: &ObjectMeta) -> Option<Workload> {
     let owners = pod.owner_references.as_ref()?;
     let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!((&*entry.uid, &*entry.labels["app"]), ("u", "web"));
     }
 
-    /// The cgroup of a pod from a file has another name than the object that stands for it.
+    /// The cgroup of a pod from a file does not have the uid of the pod's object at the API server.
     #[test]
     fn a_pod_from_a_file_has_the_uid_of_the_file() {
         let pod = told(json!({

@@ -6,7 +6,7 @@ use serde_json::Value;
 use twinprobe_api::{NodeReport, NodeState, RevisionKind, RuleDocument, RuleStatus};
 use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_fleet::{is_decided, refused, rule_of};
+use twinprobe_fleet::{is_decided, refused, rule_of, rule_report};
 
 use crate::node::agent::NodeAgent;
 use crate::node::due::{Pending, STARTING};
@@ -34,7 +34,7 @@ impl NodeAgent {
         };
         match found {
             Some(status) if status.rule == wanted => {
-                Ok(report(assignment, &self.options.node_name, revision, &status))
+                Ok(rule_report(assignment, &self.options.node_name, revision, &status))
             }
             Some(status) if !self.is_own_rule(assignment, &status) => {
                 let what = "delete it, or give the object another name";
@@ -55,7 +55,8 @@ impl NodeAgent {
         let name = rule_of(assignment).unwrap_or(assignment);
         let message = format!("fleet: revision {revision}");
         let node = self.options.node_name.clone();
-        // The API server has checked what the rule's own configurations may do, and not its templates, nor the probes that it changes.
+        // The API server has checked the configurations within the rule. It has checked neither templates nor
+        // changed probes.
         let client = if rule.may_enforce() { self.daemon.clone() } else { self.daemon.at_most("operator") };
         let done = match client.put_rule(name, rule, Some(&message)).await {
             Ok(answer) => answer.read(),
@@ -65,7 +66,7 @@ impl NodeAgent {
             Ok(status) => {
                 self.pending.entry(assignment.to_owned()).or_default().begin(revision);
                 tracing::info!(rule = name, revision, "the daemon has the revision");
-                Ok(report(assignment, &node, revision, &status))
+                Ok(rule_report(assignment, &node, revision, &status))
             }
             Err(ClientError::Refused(problem)) if is_decided(&problem) => {
                 let report = refused(assignment, &node, revision, &problem);
@@ -93,7 +94,7 @@ impl NodeAgent {
         Ok(())
     }
 
-    /// Lets rules that the daemon has refused be tried again: the probe that one of them watches may be there now.
+    /// Tries the rules again that the daemon has refused: by now, the probe that a rule watches may exist.
     pub fn try_rules_again(&mut self) {
         let rules = self.held.iter().filter(|(_, held)| held.kind() == RevisionKind::Rule);
         let names: Vec<String> = rules.map(|(name, _)| name.clone()).collect();
@@ -105,7 +106,8 @@ impl NodeAgent {
         }
     }
 
-    /// Tells whether a rule of this node has changed a probe that the agent has put and reported; with `revision`, in this revision.
+    /// Tells whether a rule of this node has changed a probe that the agent has put and reported. With
+    /// `revision`, only a probe in this revision counts.
     pub async fn is_changed(&self, name: &str, revision: Option<&str>) -> Result<bool, ClientError> {
         let reported = self.held.get(name).and_then(|held| held.reported.as_ref());
         let is_own = reported.is_some_and(|last| {
@@ -131,21 +133,5 @@ impl NodeAgent {
         let found = serde_json::to_value(&status.rule).ok();
         let mut revisions = self.held.get(assignment).into_iter().flat_map(|held| held.revisions.values());
         revisions.any(|revision| Some(&revision.config) == found.as_ref())
-    }
-}
-
-/// Returns the report of a rule that the daemon has.
-fn report(assignment: &str, node: &str, revision: &str, status: &RuleStatus) -> NodeReport {
-    // A rule that has stopped itself stays stopped until its object changes.
-    let is_stopped = &*status.state == "stopped";
-    NodeReport {
-        probe: assignment.to_owned(),
-        node: node.to_owned(),
-        revision: revision.to_owned(),
-        state: if is_stopped { NodeState::Failed } else { NodeState::Running },
-        stage: is_stopped.then(|| "rule".to_owned()),
-        reason: status.reason.clone().or_else(|| status.last_error.clone()),
-        firing: &*status.state == "firing",
-        ..NodeReport::default()
     }
 }

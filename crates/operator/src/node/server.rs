@@ -1,5 +1,5 @@
-//! The API server, as a node calls it: one connection of HTTP/2 for the watches and all requests. The requests are those of kube,
-//! whose own client has a connection for each watch.
+//! The API server, as a node calls it: one connection of HTTP/2 for the watches and all requests. The
+//! requests are the requests of the crate `kube`, whose own client has a connection for each watch.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,6 +45,11 @@ impl ApiServerError {
     /// Tells whether the server has forgotten the version from which a watch should continue.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
+    }
+
+    /// Tells whether the same request may succeed later: no answer came, or the server has too much to do or begins.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Exchange(_) | Self::Refused { code: 429 | 500.., .. })
     }
 
     pub fn is_not_found(&self) -> bool {
@@ -135,4 +140,16 @@ impl ApiServer {
 
 fn refused(status: &Status) -> ApiServerError {
     ApiServerError::Refused { code: status.code, message: status.message.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_time_has_not_refused() {
+        let refused = |code| ApiServerError::Refused { code, message: String::new() };
+        assert!([429, 500, 503, 504].into_iter().all(|code| refused(code).is_passing()));
+        assert!([400, 403, 404, 409, 410, 422].into_iter().all(|code| !refused(code).is_passing()));
+    }
 }

@@ -31,7 +31,7 @@ impl ServiceTable {
         Followed { path: Service::url_path(&(), None), fields, is_metadata: false }
     }
 
-    /// Takes a change. Those beyond the limit have no name.
+    /// Takes a change. Services beyond the limit have no name.
     pub fn take(&mut self, change: Seen<Service>) {
         match change {
             Seen::All(all) => {
@@ -74,7 +74,7 @@ fn described(service: Service) -> Option<(ServiceName, Vec<IpAddr>)> {
     let name = (service.metadata.namespace?, service.metadata.name?);
     let spec = service.spec.unwrap_or_default();
     let addresses = spec.cluster_ips.or(spec.cluster_ip.map(|address| vec![address])).unwrap_or_default();
-    // A Service without an address has `None`, and one of the type ExternalName has none at all.
+    // A Service without an address has the text `None`; the type ExternalName has no address.
     Some((name, addresses.iter().filter_map(|address| address.parse().ok()).take(ADDRESSES).collect()))
 }
 

@@ -36,7 +36,7 @@ impl NodeAgent {
         };
         let Some(labels) = &self.labels else { return Ok(None) };
         let revision = match wanted(&assignment, &self.options.node_name, labels) {
-            // The daemon ends the probe itself. Nothing is put until somebody renews the lease.
+            // The daemon ends the probe itself. The agent puts nothing until somebody renews the lease.
             Wanted::Revision(_) if is_over(&assignment, Timestamp::now()) => return Ok(Some(REST)),
             Wanted::Revision(revision) => Some(revision.to_owned()),
             Wanted::Nothing | Wanted::NotSelected => None,
@@ -69,7 +69,7 @@ impl NodeAgent {
     ) -> anyhow::Result<NodeReport> {
         let spec = match self.fetch(name, revision).await {
             Ok(spec) => spec,
-            Err(ApiServerError::Exchange(error)) => return Err(ApiServerError::Exchange(error).into()),
+            Err(error) if error.is_passing() => return Err(error.into()),
             Err(error) => return Ok(self.failed(name, revision, "fetch", with_causes(&error))),
         };
         let pending = self.pending.entry(name.to_owned()).or_default();
@@ -110,7 +110,7 @@ impl NodeAgent {
         Ok(for_node(spec, NodeMachine { architecture: std::env::consts::ARCH, frags }))
     }
 
-    /// Says that the daemon gives no answer, unless it may still be starting.
+    /// Reports a daemon without answers, unless the daemon may still be starting.
     fn unanswered(&self, name: &str, revision: &str, error: ClientError) -> anyhow::Result<NodeReport> {
         let pending = self.pending.get(name);
         if pending.is_some_and(|pending| pending.since.elapsed() < STARTING) {
@@ -119,7 +119,7 @@ impl NodeAgent {
         Ok(self.failed(name, revision, "daemon", with_causes(&error)))
     }
 
-    /// Asks the daemon for its revision, and sends the wanted one if they differ.
+    /// Asks the daemon for its revision, and sends the wanted revision if they differ.
     async fn compare(
         &mut self,
         name: &str,
@@ -138,7 +138,7 @@ impl NodeAgent {
             Ok(NodeAnswer::Wanted(report)) if is_renewed => {
                 let last = self.held.get(name).and_then(|held| held.reported.as_ref());
                 let is_new = last.is_none_or(|last| last.revision != revision || last.windows < windows);
-                // The documents of the windows are read once, when all are there.
+                // The agent reads the documents of the windows once, when all windows are there.
                 probe.reads_inserts = is_new && report.windows >= windows;
                 if !probe.reads_inserts {
                     return Ok(*report);
@@ -229,7 +229,8 @@ impl NodeAgent {
         if let Some(held) = self.held.get_mut(name) {
             held.revisions.insert(revision.to_owned(), object.spec.0.clone());
         }
-        // The record is written before the daemon gets the revision, so that the node recognizes the probe as its own.
+        // The agent writes the record before the daemon gets the revision, so that the node recognizes the
+        // probe as its own.
         self.keep(name);
         Ok(object.spec.0)
     }
@@ -262,7 +263,7 @@ impl NodeAgent {
         Ok(())
     }
 
-    /// Reports, if that is due. Returns the time until the next look.
+    /// Reports when due. Returns the time until the next look.
     async fn report(
         &mut self,
         name: &str,
@@ -282,8 +283,8 @@ impl NodeAgent {
         if !is_due(&report, last.as_ref(), windows, pending) {
             return Ok(Some(rest));
         }
-        if !pending.may_report(jitter) {
-            return Ok(Some(SOON));
+        if let Some(wait) = pending.wait_to_report(jitter) {
+            return Ok(Some(wait));
         }
         let object = json!({
             "apiVersion": ProbeReport::api_version(&()), "kind": ProbeReport::kind(&()),
@@ -293,21 +294,15 @@ impl NodeAgent {
         let request = Request::new(ProbeReport::url_path(&(), None));
         let request = request.patch(&self.report_name(name), &apply, &Patch::Apply(&object))?;
         if let Some(held) = self.held.get_mut(name).filter(|held| !held.has_report) {
-            // This is noted before the report exists, so that the report is deleted in any case.
+            // The note precedes the report, so that the agent deletes the report in any case.
             held.has_report = true;
             self.keep(name);
         }
-        let written: Result<Value, ApiServerError> = self.server.call(request).await;
-        let pending = self.pending.entry(name.to_owned()).or_default();
-        match written {
-            Ok(_) => pending.reported(),
-            Err(error) => {
-                pending.failed_to_report();
-                return Err(error.into());
-            }
-        }
+        let _: Value = self.server.call(request).await?;
+        self.pending.entry(name.to_owned()).or_default().reported();
         if let Some(held) = self.held.get_mut(name) {
-            // The node needs the revision at the daemon, and the one that a rollback leads to. It forgets all others.
+            // The node needs the daemon's revision, and the revision that a rollback restores. It forgets
+            // all other revisions.
             let previous = held.assignment.as_ref().and_then(|assignment| assignment.previous.clone());
             held.revisions.retain(|name, _| previous.as_ref() == Some(name) || report.revision == *name);
             held.reported = Some(report);

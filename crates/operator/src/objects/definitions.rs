@@ -100,7 +100,7 @@ fn with_rules(definition: &CustomResourceDefinition, rules: Vec<FieldRule>) -> s
         if let Some(known) = known.as_array_mut() {
             known.push(json!({ "rule": condition, "message": message }));
         }
-        // The API server bounds the cost of a condition by the size of the values that it reads.
+        // The API server estimates the cost of a condition from the size of the values.
         if field == "rollout.steps" {
             schema.insert("maxItems".to_owned(), json!(20));
             if let Some(items) = schema.get_mut("items").and_then(Value::as_object_mut) {

@@ -1,4 +1,4 @@
-//! The overview of the fleet for people: a page of the console, and the document that it shows.
+//! The overview of the fleet for people: a page of the console, and its document.
 
 mod listing;
 mod metrics;

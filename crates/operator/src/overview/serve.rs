@@ -68,7 +68,8 @@ struct Caches {
     rules: Store<MonitoringRule>,
 }
 
-/// Serves the overview, if there is an address for it. An operator without the Lease does, too.
+/// Serves the overview, if there is an address for it. An operator without the Lease serves the overview,
+/// too.
 pub async fn serve_overview(client: Client, options: &OverviewOptions) -> anyhow::Result<()> {
     let OverviewOptions { overview, listen_metrics } = *options;
     if overview.is_none() && listen_metrics.is_none() {
@@ -132,8 +133,8 @@ async fn fleet(State(caches): State<Caches>) -> Response {
     Json(overview(&caches.probes, &caches.rules)).into_response()
 }
 
-/// Refuses requests that name another host. The browser of a person who forwards the port may send such requests for a
-/// page from elsewhere.
+/// Refuses requests that name another host. The browser of a person who forwards the port may send requests
+/// of other pages.
 async fn ours(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, port)| match port.parse::<u16>() {

@@ -5,7 +5,7 @@ use cel::common::ast::{CallExpr, Expr, IdedExpr, ListExpr, LiteralValue, SelectE
 use twinprobe_ebpf_common::Direction;
 
 use super::fault::ExpressionFault;
-use super::operators::operator;
+use super::operators::{Operands, operator};
 use super::reading::{Kind, MetricQuestion, Question, Reading, WindowFunction};
 use crate::fields;
 use twinprobe_ebpf_common::window::shape::WindowShape;
@@ -15,6 +15,9 @@ const MOST_QUESTIONS: usize = 16;
 /// The deepest tree: its evaluation recurses for each level.
 const DEEPEST: usize = 64;
 
+/// The function that lets a finite number through. Without it, a division by 0 would be larger than each limit.
+pub const FINITE: &str = "finite";
+
 type Checked = Result<(IdedExpr, Kind), ExpressionFault>;
 
 /// Checks one expression.
@@ -23,6 +26,8 @@ pub struct Checker<'a> {
     places: &'a SourceInfo,
     shape: &'a WindowShape,
     depth: usize,
+    /// The depth of the tree so far.
+    pub deepest: usize,
     pub readings: Vec<Reading>,
 }
 
@@ -33,7 +38,7 @@ pub fn variable(question: usize) -> String {
 
 impl<'a> Checker<'a> {
     pub fn new(text: &'a str, places: &'a SourceInfo, shape: &'a WindowShape) -> Self {
-        Self { text, places, shape, depth: 0, readings: Vec::new() }
+        Self { text, places, shape, depth: 0, deepest: 0, readings: Vec::new() }
     }
 
     /// Returns the expression over variables, and its type.
@@ -42,6 +47,7 @@ impl<'a> Checker<'a> {
             return Err(self.fault(tree, format!("the expression is nested more than {DEEPEST} deep")));
         }
         self.depth += 1;
+        self.deepest = self.deepest.max(self.depth);
         let checked = match &tree.expr {
             Expr::Literal(literal) => self.literal(tree, literal),
             Expr::Select(select) => self.select(tree, select),
@@ -133,16 +139,24 @@ impl<'a> Checker<'a> {
         let target = call.target.as_deref().map(|target| self.check(target)).transpose()?;
         let arguments =
             call.args.iter().map(|argument| self.check(argument)).collect::<Result<Vec<_>, _>>()?;
-        let kinds: Vec<_> = target.iter().chain(&arguments).map(|(_, kind)| *kind).collect();
-        if let Some(message) = operands.fault(sign, &kinds) {
+        let kinds: Vec<_> = arguments.iter().map(|(_, kind)| *kind).collect();
+        if let Some(message) = operands.fault(sign, target.as_ref().map(|(_, kind)| *kind), &kinds) {
             return Err(self.fault(tree, message));
         }
+        let is_comparison = matches!(operands, Operands::Ordered | Operands::Alike);
+        let operand = |(operand, kind): (IdedExpr, Kind)| match kind {
+            // Sums and products of large numbers may be infinite, too.
+            Kind::Number if is_comparison && matches!(operand.expr, Expr::Call(_)) => finite(operand),
+            _ => operand,
+        };
         let call = CallExpr {
             func_name: call.func_name.clone(),
             target: target.map(|(target, _)| Box::new(target)),
-            args: arguments.into_iter().map(|(argument, _)| argument).collect(),
+            args: arguments.into_iter().map(operand).collect(),
         };
-        Ok((IdedExpr { id: tree.id, expr: Expr::Call(call) }, result))
+        let is_division = call.func_name == operators::DIVIDE;
+        let checked = IdedExpr { id: tree.id, expr: Expr::Call(call) };
+        Ok((if is_division { finite(checked) } else { checked }, result))
     }
 
     fn conditional(&mut self, tree: &IdedExpr, call: &CallExpr) -> Checked {
@@ -177,8 +191,8 @@ impl<'a> Checker<'a> {
         Ok((IdedExpr { id: tree.id, expr: Expr::Call(call) }, Kind::Boolean))
     }
 
-    /// Checks `FUNCTION(DIRECTION.METRIC)`. Two texts may follow the metric: the entries that count, and the number of
-    /// theirs that counts.
+    /// Checks `FUNCTION(DIRECTION.METRIC)`. Two texts may follow the metric: the choice of entries, and the
+    /// path of their number.
     fn function(&mut self, tree: &IdedExpr, call: &CallExpr, part: String) -> Checked {
         let name = &call.func_name;
         let function = WindowFunction::named(name).ok_or_else(|| self.fault(tree, unknown(name)))?;
@@ -195,6 +209,7 @@ impl<'a> Checker<'a> {
         let direction = direction.ok_or_else(|| self.fault(metric, how()))?;
         let shape = fields::metric(self.shape, direction, metric_name);
         let shape = shape.map_err(|message| self.fault(metric, message))?;
+        fields::check_part(shape, &part).map_err(|message| self.fault(tree, message))?;
         let numbers = fields::numbers(shape);
         if numbers.is_empty() && function.needs_number() {
             let message = format!("the entries of {metric_name} have no number; {name} needs one");
@@ -213,6 +228,9 @@ impl<'a> Checker<'a> {
         if let Some(third) = texts.next().transpose()? {
             return Err(self.fault(third.0, how()));
         }
+        if let (WindowFunction::Percentile(_), Some((place, _))) = (function, first) {
+            return Err(self.fault(place, format!("{name} takes no selector: it is that of all entries")));
+        }
         let is_field = |name: &str| numbers.iter().any(|field| field == name);
         let key = first.filter(|(_, text)| second.is_some() || !is_field(text));
         let selector = key
@@ -229,7 +247,10 @@ impl<'a> Checker<'a> {
         let kind = if function == WindowFunction::Top { Kind::Text } else { Kind::Number };
         let metric = (*metric_name).to_owned();
         let question = MetricQuestion { function, direction, metric, selector, field, part };
-        self.ask(tree, Reading { of_previous, question: Question::Metric(question) }, kind)
+        let (asked, kind) =
+            self.ask(tree, Reading { of_previous, question: Question::Metric(question) }, kind)?;
+        // A window may have no length.
+        Ok((if function == WindowFunction::Rate { finite(asked) } else { asked }, kind))
     }
 
     fn ask(&mut self, tree: &IdedExpr, reading: Reading, kind: Kind) -> Checked {
@@ -244,6 +265,12 @@ impl<'a> Checker<'a> {
         }
         Ok((IdedExpr { id: tree.id, expr: Expr::Ident(variable(place)) }, kind))
     }
+}
+
+fn finite(number: IdedExpr) -> IdedExpr {
+    let id = number.id;
+    let call = CallExpr { func_name: FINITE.to_owned(), target: None, args: vec![number] };
+    IdedExpr { id, expr: Expr::Call(call) }
 }
 
 fn unknown(name: &str) -> String {

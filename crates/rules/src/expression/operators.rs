@@ -1,4 +1,4 @@
-//! The arguments and results of CEL's operators and functions. All others are refused.
+//! The arguments and results of CEL's operators and functions. The checker refuses all others.
 
 use cel::common::ast::operators as cel;
 
@@ -7,18 +7,20 @@ use super::reading::Kind;
 /// The arguments of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operands {
-    /// Each is of this kind.
+    /// Any number of operands, each of this kind.
     All(Kind),
     /// Two numbers, or two texts.
     Ordered,
     /// Two of one kind.
     Alike,
+    /// A text, and another one in brackets after the name.
+    Texts,
 }
 
 /// Returns the operator's sign, the types of its operands and of its result.
 pub fn operator(name: &str) -> Option<(&'static str, Operands, Kind)> {
-    use Kind::{Boolean, Number, Text};
-    use Operands::{Alike, All, Ordered};
+    use Kind::{Boolean, Number};
+    use Operands::{Alike, All, Ordered, Texts};
     Some(match name {
         cel::LOGICAL_AND => ("&&", All(Boolean), Boolean),
         cel::LOGICAL_OR => ("||", All(Boolean), Boolean),
@@ -34,16 +36,17 @@ pub fn operator(name: &str) -> Option<(&'static str, Operands, Kind)> {
         cel::GREATER_EQUALS => (">=", Ordered, Boolean),
         cel::EQUALS => ("==", Alike, Boolean),
         cel::NOT_EQUALS => ("!=", Alike, Boolean),
-        "startsWith" => ("startsWith", All(Text), Boolean),
-        "endsWith" => ("endsWith", All(Text), Boolean),
-        "contains" => ("contains", All(Text), Boolean),
+        "startsWith" => ("startsWith", Texts, Boolean),
+        "endsWith" => ("endsWith", Texts, Boolean),
+        "contains" => ("contains", Texts, Boolean),
         _ => return None,
     })
 }
 
 impl Operands {
-    /// Returns the mistake of these operands, if there is one.
-    pub fn fault(self, sign: &str, kinds: &[Kind]) -> Option<String> {
+    /// Returns the mistake of these operands, if there is one. `target` is what stands before the name of a function.
+    pub fn fault(self, sign: &str, target: Option<Kind>, arguments: &[Kind]) -> Option<String> {
+        let kinds: Vec<_> = target.iter().chain(arguments).copied().collect();
         let names = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ");
         match self {
             Self::All(kind) if kinds.iter().any(|found| *found != kind) => {
@@ -54,6 +57,9 @@ impl Operands {
             }
             Self::Ordered | Self::Alike if kinds.windows(2).any(|two| two[0] != two[1]) => {
                 Some(format!("{sign} compares two of one kind, not {}", names()))
+            }
+            Self::Texts if (target, arguments) != (Some(Kind::Text), &[Kind::Text]) => {
+                Some(format!("{sign} stands after a text and takes one text: 'abc'.{sign}('a')"))
             }
             _ => None,
         }

@@ -1,5 +1,5 @@
 //! The parsing of CEL. The parser bounds neither the depth of a tree nor the stack that it takes, so the text is short and
-//! the stack is large.
+//! the stack is large. The evaluation of a deep tree needs such a stack as well.
 
 use std::thread;
 
@@ -29,13 +29,15 @@ pub fn parse<T: Send>(
         let program = Program::compile(text).map_err(|errors| first(text, &errors))?;
         visit(program.expression(), program.source_info())
     };
+    on_large_stack(parsed).unwrap_or_else(|message| Err(ExpressionFault::at_start(message)))
+}
+
+/// Does the work on a thread with a large stack.
+pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("cel".into()).stack_size(STACK).spawn_scoped(scope, parsed);
-        let thread =
-            thread.map_err(|error| ExpressionFault::at_start(format!("no thread to parse it: {error}")))?;
-        thread
-            .join()
-            .unwrap_or_else(|_| Err(ExpressionFault::at_start("the parser of CEL failed on this expression")))
+        let thread = thread::Builder::new().name("cel".into()).stack_size(STACK).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| format!("no thread for the expression: {error}"))?;
+        thread.join().map_err(|_| "CEL failed on this expression".to_owned())
     })
 }
 
@@ -44,5 +46,9 @@ fn first(text: &str, errors: &ParseErrors) -> ExpressionFault {
         return ExpressionFault::at_start(format!("{text:?} is not an expression in CEL"));
     };
     let number = |place: isize| u32::try_from(place).unwrap_or(1).max(1);
-    ExpressionFault { line: number(error.pos.0), column: number(error.pos.1), message: error.msg.clone() }
+    let message = match error.msg.contains("Recursion limit") {
+        true => "the expression is too deeply nested; at most 96 levels are possible".to_owned(),
+        false => error.msg.clone(),
+    };
+    ExpressionFault { line: number(error.pos.0), column: number(error.pos.1), message }
 }

@@ -69,7 +69,7 @@ pub enum Question {
     Seconds,
     /// The number of the window.
     Number,
-    /// The numbers are not those of the wire.
+    /// The numbers differ from the wire.
     Approximate,
     /// The windows that were lost before this one.
     Lost,
@@ -108,7 +108,7 @@ impl Selector {
     }
 }
 
-/// A question, and the window that it is for: the judged one, or the one before it.
+/// A question about a window: about the judged one, or about the one before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     pub of_previous: bool,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use twinprobe_ebpf_common::field::meaning::Meaning;
 use twinprobe_ebpf_common::field::plan::Scalar;
+use twinprobe_ebpf_common::metric::distribution::{Distributions, PERCENTILES};
 use twinprobe_ebpf_common::{MergeRule, MergeRules};
 
 /// Returns a document with the sums of the windows. Its number is that of the period, its length that of a period. The
@@ -22,7 +23,8 @@ pub fn merged(windows: &[&Value], period: u64, length: Duration) -> Value {
         let mut metrics: Map<String, Value> = Map::new();
         let mut places: HashMap<(&str, String), usize> = HashMap::new();
         for (name, metric) in windows.iter().filter_map(|window| window[direction].as_object()).flatten() {
-            let total = metrics.entry(name.as_str()).or_insert_with(|| json!({ "entries": [] }));
+            let kind = || json!({ "histogram": metric["histogram"] == true, "entries": [] });
+            let total = metrics.entry(name.as_str()).or_insert_with(kind);
             let Some(entries) = total["entries"].as_array_mut() else { continue };
             for entry in metric["entries"].as_array().into_iter().flatten() {
                 match places.get(&(name.as_str(), entry["key"].to_string())) {
@@ -34,9 +36,23 @@ pub fn merged(windows: &[&Value], period: u64, length: Duration) -> Value {
                 }
             }
         }
+        metrics.values_mut().for_each(summarize);
         whole[direction] = Value::Object(metrics);
     }
     whole
+}
+
+/// Adds the percentiles of a histogram, which follow from the sums of its slots, as in documents of daemons.
+fn summarize(metric: &mut Value) {
+    // A count above 2^64 is a float here, and near enough.
+    let number =
+        |count: &Value| count.as_u64().map_or_else(|| count.as_f64().unwrap_or_default() as u128, u128::from);
+    let Some(all) = Distributions::of_metric(metric, number) else { return };
+    for (name, percent) in PERCENTILES {
+        if let Some(bound) = all.all().percentile(percent) {
+            metric[name] = bound.into();
+        }
+    }
 }
 
 fn join(total: &mut Value, value: &Value, path: &str, is_item: bool) {
@@ -124,5 +140,22 @@ mod tests {
         let expected = json!([entry("a", 6, 60), entry("c", 3, 70), entry("b", 4, 50)]);
         assert_eq!(whole["ingress"]["talkers"]["entries"], expected);
         assert_eq!(whole["egress"]["load"]["entries"], json!([{ "value": 1.5 }]));
+    }
+
+    /// A node with few slow answers and one with many fast ones: the percentiles are those of all answers.
+    #[test]
+    fn percentiles_are_those_of_all_values() {
+        let window = |slots: &[(u64, u64)]| {
+            let entries: Vec<Value> =
+                slots.iter().map(|(slot, count)| json!({ "key": slot, "value": count })).collect();
+            json!({ "ingress": { "latency": { "histogram": true, "p50": 1, "p95": 1, "p99": 1, "entries": entries } } })
+        };
+        let (fast, slow) = (window(&[(3, 900), (4, 60)]), window(&[(4, 10), (10, 30)]));
+        let whole = merged(&[&fast, &slow], 1, Duration::from_secs(1));
+        let latency = &whole["ingress"]["latency"];
+        assert_eq!(PERCENTILES.map(|(name, _)| latency[name].as_u64()), [Some(15), Some(31), Some(2047)]);
+        let alone = merged(&[&slow], 1, Duration::from_secs(1));
+        assert_eq!(alone["ingress"]["latency"]["p50"], 2047);
+        assert!(merged(&[&window(&[])], 1, Duration::from_secs(1))["ingress"]["latency"]["p50"].is_null());
     }
 }

@@ -1,18 +1,18 @@
 //! A rule over the windows of many nodes: those that end in the same period count as one window.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use twinprobe_api::{RuleAction, RuleDocument, RuleNodes};
+use twinprobe_api::{ConfigDocument, RuleAction, RuleDocument, RuleNodes};
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
 use crate::fleet::merged::merged;
-use crate::rule::{Judgement, Rule};
+use crate::rule::{Judgement, MissingValue, Rule};
 use crate::state::{Decision, RuleState};
-use crate::template::Templates;
 use crate::view::WindowView;
 
 /// A window of a node.
@@ -37,10 +37,14 @@ pub struct FleetEvent {
 #[derive(Debug)]
 pub struct PeriodDecision {
     pub decision: Option<Decision>,
-    /// Empty unless the rule fires.
+    /// Empty unless the rule fires. Actions have the names of templates: each node has templates of its own.
     pub actions: Result<Vec<RuleAction>, String>,
+    /// The values for templates, if the rule fires.
+    pub values: Option<Arc<PeriodValues>>,
     /// The nodes at which the rule takes actions.
     pub nodes: BTreeSet<String>,
+    /// The condition that has no value in the period, if there is one.
+    pub missing: Option<MissingValue>,
 }
 
 /// A rule with its memory.
@@ -52,11 +56,19 @@ pub struct FleetRule {
     previous: Option<JudgedPeriod>,
 }
 
+/// The period at which a rule fires, for the templates of nodes.
+#[derive(Debug)]
+pub struct PeriodValues {
+    rule: Rule,
+    whole: Arc<Value>,
+    before: Option<Arc<Value>>,
+}
+
 /// The results of a period: for all nodes together, and for each node.
 #[derive(Debug)]
 struct JudgedPeriod {
     period: u64,
-    whole: Value,
+    whole: Arc<Value>,
     nodes: BTreeMap<String, Value>,
 }
 
@@ -68,10 +80,6 @@ impl FleetRule {
         for (index, action) in document.actions.iter().enumerate() {
             let field = format!("do[{index}]");
             match action {
-                RuleAction::Apply(probe) if probe.template.is_some() => {
-                    let message = "nodes have templates of their own; over a fleet give `probe` or `config`";
-                    findings.push(Finding::config(format!("{field}.apply.template"), message));
-                }
                 RuleAction::Apply(probe) if probe.name.contains("{{") => {
                     let message = "over a fleet the name of a probe has no value of a window in it";
                     findings.push(Finding::config(format!("{field}.apply.name"), message));
@@ -99,18 +107,13 @@ impl FleetRule {
     ) -> Result<Self, Rejection> {
         Self::check(&document)?;
         let rule = Rule::new(document, shape)?;
-        if rule.asks_percentiles() {
-            let message =
-                "percentiles of single nodes do not give one of all nodes; ask for a sum or a maximum";
-            return Err(Finding::config("when", message).into());
-        }
         Ok(Self { rule, length, state, previous: None })
     }
 
     /// Judges the windows of a period together.
     pub fn step(&mut self, period: u64, windows: &[NodeWindow<'_>]) -> PeriodDecision {
         let all: Vec<&Value> = windows.iter().map(|window| window.document).collect();
-        let whole = merged(&all, period, self.length);
+        let whole = Arc::new(merged(&all, period, self.length));
         let mut nodes: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
         for window in windows {
             nodes.entry(window.node.to_owned()).or_default().push(window.document);
@@ -118,17 +121,21 @@ impl FleetRule {
         let nodes = nodes.into_iter().map(|(node, own)| (node, merged(&own, period, self.length)));
         let judged = JudgedPeriod { period, whole, nodes: nodes.collect() };
         let previous = self.previous.take().filter(|previous| previous.period + 1 == period);
-        let judgement = self.judge(&judged.whole, previous.as_ref().map(|previous| &previous.whole));
+        let before = previous.as_ref().map(|previous| &previous.whole);
+        let judgement = self.judge(&judged.whole, before.map(|before| &**before));
         let end = end_of(period, self.length);
+        let missing = judgement.as_ref().ok().and_then(|judgement| judgement.missing);
         let decision = self.state.step(&self.rule, period, end, judgement);
-        let (mut actions, mut chosen) = (Ok(Vec::new()), BTreeSet::new());
+        let (mut actions, mut values, mut chosen) = (Ok(Vec::new()), None, BTreeSet::new());
         if let Some(Decision::Fire { .. }) = decision {
-            let before = previous.as_ref().map(|previous| &previous.whole);
-            actions = self.actions(&judged.whole, before);
+            let (rule, whole) = (self.rule.clone(), Arc::clone(&judged.whole));
+            let fired = PeriodValues { rule, whole, before: before.cloned() };
+            actions = fired.with(|rule, window, before| rule.actions(window, before, None));
+            values = Some(Arc::new(fired));
             chosen = self.chosen(windows, &judged, previous.as_ref());
         }
         self.previous = Some(judged);
-        PeriodDecision { decision, actions, nodes: chosen }
+        PeriodDecision { decision, actions, values, nodes: chosen, missing }
     }
 
     fn judge(&self, window: &Value, before: Option<&Value>) -> Result<Judgement, String> {
@@ -136,13 +143,8 @@ impl FleetRule {
         self.rule.judge(&WindowView::new(window)?, before.as_ref())
     }
 
-    fn actions(&self, window: &Value, before: Option<&Value>) -> Result<Vec<RuleAction>, String> {
-        let before = before.map(WindowView::new).transpose()?;
-        self.rule.actions(&WindowView::new(window)?, before.as_ref(), &Templates::new())
-    }
-
-    /// Returns the nodes that the actions are for. By default these are the nodes where the condition holds. If it
-    /// holds only for all nodes together, they are all nodes.
+    /// Returns the nodes that the actions are for. By default these are the nodes where the condition holds.
+    /// If the condition holds only for all nodes together, these are all nodes.
     fn chosen(
         &self,
         windows: &[NodeWindow<'_>],
@@ -168,6 +170,22 @@ impl FleetRule {
                 if own.is_empty() { all() } else { own }
             }
         }
+    }
+}
+
+impl PeriodValues {
+    /// Returns a template with the values in its texts.
+    pub fn fill(&self, template: &ConfigDocument) -> Result<ConfigDocument, String> {
+        let template = serde_json::to_value(template).map_err(|error| error.to_string())?;
+        self.with(|rule, window, before| rule.fill(&template, (window, before)))
+    }
+
+    fn with<T>(
+        &self,
+        of: impl FnOnce(&Rule, &WindowView<'_>, Option<&WindowView<'_>>) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let before = self.before.as_deref().map(WindowView::new).transpose()?;
+        of(&self.rule, &WindowView::new(&self.whole)?, before.as_ref())
     }
 }
 
@@ -215,7 +233,8 @@ pub fn reason_back(rule: &str, end: i64) -> String {
 }
 
 impl FleetEvent {
-    /// Reads the reason of a change; `None` if it is not of this rule. `is_put` is true if a probe was created or replaced.
+    /// Reads the reason of a change; `None` for changes by others. `is_put` is true if a probe was created or
+    /// replaced.
     pub fn of_reason(reason: &str, rule: &str, is_put: bool) -> Option<Self> {
         let time = reason.strip_prefix("fleet rule ")?.strip_prefix(rule)?.strip_prefix(", ")?;
         let back = time.strip_suffix(BACK);

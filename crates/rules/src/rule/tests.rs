@@ -1,8 +1,9 @@
 use serde_json::{Value, json};
 use twinprobe_api::{RuleAction, RuleDocument};
 
-use super::{Rule, Templates};
+use super::{Judgement, MissingValue, NoValue, Rule, Templates};
 use crate::shapes::shape;
+use crate::template::check_template;
 use crate::view::WindowView;
 
 fn window() -> Value {
@@ -40,7 +41,7 @@ fn rule(changes: &Value) -> Result<Rule, String> {
 #[test]
 fn actions_take_values_from_the_window() -> Result<(), String> {
     let window = window();
-    let actions = rule(&json!({}))?.actions(&WindowView::new(&window)?, None, &Templates::new())?;
+    let actions = rule(&json!({}))?.actions(&WindowView::new(&window)?, None, Some(&Templates::new()))?;
     let [RuleAction::Apply(probe)] = &*actions else { panic!("{actions:?}") };
     assert_eq!(probe.variables["only"], "10.0.0.2");
     assert_eq!(probe.variables["bytes"], 70_000);
@@ -48,7 +49,8 @@ fn actions_take_values_from_the_window() -> Result<(), String> {
     Ok(())
 }
 
-/// A value that must be a text stays a text, a program keeps its braces, and a template becomes the configuration with values.
+/// A value in the place of a text becomes a text, a program keeps its braces, and a template becomes the
+/// configuration with values.
 #[test]
 fn templates_and_texts_take_values_from_the_window() -> Result<(), String> {
     let window = window();
@@ -69,10 +71,10 @@ fn templates_and_texts_take_values_from_the_window() -> Result<(), String> {
     ]);
     let rule = rule(&json!({ "do": actions }))?;
     let view = WindowView::new(&window)?;
-    let missing = rule.actions(&view, None, &Templates::new()).expect_err("no template");
+    let missing = rule.actions(&view, None, Some(&Templates::new())).expect_err("no template");
     assert!(missing.contains("no template named t"), "{missing}");
     let template = serde_json::from_value(config).map_err(|error| error.to_string())?;
-    let filled = rule.actions(&view, None, &Templates::from([("t".to_owned(), template)]))?;
+    let filled = rule.actions(&view, None, Some(&Templates::from([("t".to_owned(), template)])))?;
     let filled = serde_json::to_value(filled).map_err(|error| error.to_string())?;
     for (index, field) in [(0, "template"), (1, "config")] {
         let config = &filled[index]["apply"]["config"];
@@ -108,9 +110,9 @@ fn rules_with_mistakes_are_refused() {
         ),
         (
             json!({ "do": [{ "mark": "{{top(ingress.none)}}" }] }),
-            "do[0]: {{top(ingress.none)}}, column 12: ingress has no",
+            "do[0].mark: {{top(ingress.none)}}, column 12: ingress has no",
         ),
-        (json!({ "do": [{ "mark": "{{top(" }] }), "do[0]: \"{{top(\" has {{ without }}"),
+        (json!({ "do": [{ "mark": "{{top(" }] }), "do[0].mark: \"{{top(\" has {{ without }}"),
         (
             apply(json!({ "name": "talkers", "probe": "dns", "expires": "1m" })),
             "do[0].apply.name: the rule watches",
@@ -120,7 +122,7 @@ fn rules_with_mistakes_are_refused() {
         (json!({ "do": [{ "change": { "name": "a" } }] }), "do[0].change: changes nothing"),
         (
             json!({ "do": [{ "change": { "name": "a", "defines": { "X": "{{top(ingress.none)}}" } } }] }),
-            "do[0]: {{top(ingress.none)}}, column 12: ingress has no",
+            "do[0].change.defines.X: {{top(ingress.none)}}, column 12: ingress has no",
         ),
         (
             json!({ "do": [{ "change": { "name": "a", "defines": { "X": "1" } } }, { "delete": "a" }] }),
@@ -131,4 +133,135 @@ fn rules_with_mistakes_are_refused() {
         let message = rule(&changes).expect_err("a mistake");
         assert!(message.contains(said), "{changes}: {message}");
     }
+}
+
+/// A condition without a value neither fires nor ends anything.
+#[test]
+fn a_condition_without_a_value_decides_nothing() -> Result<(), String> {
+    let (only, per) = (window(), "max(ingress.talkers) / window.lost_windows > 1");
+    let view = WindowView::new(&only)?;
+    for (changes, condition, why) in [
+        (json!({ "when": per }), "when", NoValue::Number),
+        (json!({ "until": per, "when": "window.seq > 5" }), "until", NoValue::Number),
+        (json!({ "when": "max(previous.ingress.talkers) > 1" }), "when", NoValue::Previous),
+    ] {
+        let judged = rule(&changes)?.judge(&view, None)?;
+        let missing = Some(MissingValue { condition, why });
+        assert_eq!(judged, Judgement { when: false, until: false, missing }, "{changes}");
+    }
+    Ok(())
+}
+
+#[test]
+fn samples_are_numbers() {
+    let change = |sample: Value| json!({ "do": [{ "change": { "name": "a", "sample": sample } }] });
+    for sample in
+        [json!(1), json!(4_294_967_295_u32), json!("{{window.seq}}"), json!("{{2 * max(ingress.talkers)}}")]
+    {
+        assert!(rule(&change(sample.clone())).is_ok(), "{sample}");
+    }
+    for sample in [
+        json!("64"),
+        json!("many"),
+        json!("{{window.seq}}0"),
+        json!("{{window.seq}}{{window.seq}}"),
+        json!("{{top(ingress.talkers)}}"),
+        json!("{{window.seq > 1}}"),
+        json!(0),
+        json!(-1),
+        json!(1.5),
+        json!(4_294_967_296_u64),
+        json!([64]),
+        json!({ "n": 64 }),
+        json!(true),
+    ] {
+        let message = rule(&change(sample.clone())).expect_err("not a rate");
+        assert!(message.starts_with("do[0].change.sample: "), "{sample}: {message}");
+    }
+}
+
+#[test]
+fn messages_show_no_password() {
+    let message = rule(&json!({ "do": [{ "notify": "htps://me:secret@host/x" }] })).expect_err("not a URL");
+    assert_eq!(
+        message,
+        "do[0].notify: \"htps://me:***@host/x\" is not a URL that begins with https:// or http://"
+    );
+    let long = format!("https://me:secret@host/{}", "x".repeat(2048));
+    let message = rule(&json!({ "do": [{ "notify": long }] })).expect_err("a long URL");
+    assert!(message.starts_with("do[0].notify: the URL has 2071 bytes"), "{message}");
+}
+
+/// Each expression costs a parser at the check, and each number a walk over the entries.
+#[test]
+fn the_expressions_of_a_rule_are_limited_together() {
+    let marks = |text: &str, count: usize| json!({ "do": [{ "mark": text.repeat(count) }] });
+    assert!(rule(&marks("{{1}}", 63)).is_ok());
+    assert!(rule(&marks("{{max(ingress.talkers)}}", 63)).is_ok());
+    let many = rule(&marks("{{1}}", 30_000)).expect_err("too many expressions");
+    assert!(
+        many.starts_with("do[0].mark: {{1}}, column 1: a rule or a template has at most 64 expr"),
+        "{many}"
+    );
+    let apply = json!({ "name": "a", "probe": "dns", "expires": "1m", "variables": { "x": "{{1}}".repeat(32) },
+        "defines": { "X": "{{1}}".repeat(32) } });
+    let spread = rule(&json!({ "do": [{ "apply": apply }] })).expect_err("too many expressions");
+    assert!(spread.starts_with("do[0].apply.defines.X: "), "{spread}");
+    let both = "{{max(ingress.talkers) + min(ingress.talkers)}}";
+    let readings = rule(&marks(both, 32)).expect_err("too many numbers");
+    assert!(readings.contains("at most 64 numbers of windows"), "{readings}");
+    let document = json!({ "watch": "p", "when": "true", "do": [{ "mark": "{{1}}".repeat(64) }] });
+    let document: RuleDocument = serde_json::from_value(document).expect("a rule");
+    assert!(Rule::check(&document).is_err(), "without a shape, too");
+    let labels = json!({ "labels": { "a": "{{1}}".repeat(65) } });
+    let template = serde_json::from_value(labels).expect("a configuration");
+    let refused = check_template(&template, None).expect_err("too many expressions");
+    assert_eq!(refused.field.as_deref(), Some("labels.a"));
+}
+
+/// The key of an entry may be a text that a packet has brought.
+#[test]
+fn texts_of_packets_become_neither_code_nor_parts_of_urls() -> Result<(), String> {
+    let fill = |key: &str, action: &Value| {
+        let mut window = window();
+        window["ingress"]["talkers"]["entries"][1]["key"] = json!(key);
+        let rule = rule(&json!({ "do": [action] }))?;
+        let template = json!({ "ingress": { "defines": { "TAG": "x{{top(ingress.talkers)}}" } } });
+        let template = serde_json::from_value(template).map_err(|error| error.to_string())?;
+        let actions = rule.actions(
+            &WindowView::new(&window)?,
+            None,
+            Some(&Templates::from([("t".to_owned(), template)])),
+        )?;
+        serde_json::to_value(&actions[0]).map_err(|error| error.to_string())
+    };
+    let defines = json!({ "TAG": "x{{top(ingress.talkers)}}", "OWN": "(1 + 2)" });
+    let apply = |mut probe: Value| {
+        (probe["name"], probe["expires"]) = (json!("a"), json!("1m"));
+        json!({ "apply": probe })
+    };
+    for (action, field) in [
+        (apply(json!({ "probe": "dns", "defines": defines })), "apply.defines.TAG"),
+        (json!({ "change": { "name": "a", "defines": defines } }), "change.defines.TAG"),
+        (
+            apply(json!({ "config": { "ingress": { "defines": defines } } })),
+            "apply.config.ingress.defines.TAG",
+        ),
+        (apply(json!({ "template": "t" })), "apply.config.ingress.defines.TAG"),
+        (
+            apply(json!({ "config": { "netns": "/run/netns/{{top(ingress.talkers)}}" } })),
+            "apply.config.netns",
+        ),
+    ] {
+        for key in ["1; } void f() {", "a\nb", "../x", "é", "", &"a".repeat(65)] {
+            let refused = fill(key, &action).expect_err("text of a packet");
+            let said = "a value from a window may have only letters, digits and _.:-";
+            assert!(refused.starts_with(&format!("{field}: {said}")), "{refused}");
+        }
+        assert!(fill("2001:db8::1", &action).is_ok(), "{action}");
+    }
+    let notify = json!({ "notify": "https://host/a/{{top(ingress.talkers)}}?who={{max(ingress.talkers)}}" });
+    let filled = fill("../x?a=b&c#d\r\n é", &notify)?;
+    assert_eq!(filled["notify"], "https://host/a/..%2Fx%3Fa%3Db%26c%23d%0D%0A%20%C3%A9?who=70000");
+    Ok(())
 }

@@ -20,7 +20,7 @@ fn rule(windows: u32, cooldown: u32, until: bool, most: u32) -> Rule {
 }
 
 fn said(when: bool, until: bool) -> Result<Judgement, String> {
-    Ok(Judgement { when, until })
+    Ok(Judgement { when, until, missing: None })
 }
 
 #[test]
@@ -58,10 +58,28 @@ fn a_rule_that_fires_too_often_or_fails_stops() {
     assert!(state.stopped.is_some_and(|why| why.contains("no such key")));
 }
 
+/// A clock that was a day ahead neither keeps the rule from firing for a day nor stops it.
+#[test]
+fn a_clock_that_is_set_back_costs_one_cooldown() {
+    const DAY: i64 = 86_400;
+    let rule = rule(1, 10, true, 4);
+    let mut state = RuleState::default();
+    let mut step =
+        |window, seconds: i64, when| state.step(&rule, window, seconds * SECOND, said(when, !when));
+    for window in [1, 3] {
+        let at = DAY + 3600 * window as i64;
+        assert_eq!(step(window, at, true), Some(Decision::Fire { window }));
+        assert_eq!(step(window + 1, at + 1, false), Some(Decision::End { fired_at: window }));
+    }
+    assert_eq!(step(5, 100, true), None, "the cooldown begins again");
+    assert_eq!(step(6, 109, true), None);
+    assert_eq!(step(7, 110 + 3600, true), Some(Decision::Fire { window: 7 }));
+}
+
 proptest! {
     /// These hold for all windows: firings and ends take turns, each after enough windows and the cooldown. No hour has
-    /// more actions than allowed. A daemon that judges windows again, from any state that it has stored, decides
-    /// nothing anew.
+    /// more actions than allowed. A daemon that judges windows again, from any stored state, decides nothing
+    /// anew.
     #[test]
     fn decisions_keep_their_rules(
         windows in 1_u32..4, cooldown in 0_u32..30, until: bool, most in 2_u32..12,

@@ -18,7 +18,7 @@ use crate::connection::progress::ConnectionProgress;
 #[error("the body took longer than {} s (--body-timeout)", .0.as_secs())]
 pub struct TooSlow(pub Duration);
 
-/// The number of bytes that are read, and dropped, of a body that was refused: a client that is still sending when the
+/// The number of bytes of a refused body that are read and dropped: a client that is still sending when the
 /// connection closes would not see the answer.
 const DRAIN: usize = 64 << 20;
 /// The longest total time for reading such a body.
@@ -31,18 +31,19 @@ const DRAIN_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Upload {
     body: Option<Incoming>,
-    /// True if the client sends the body without being asked for it (`Expect: 100-continue`), or has been asked.
+    /// True if the client sends the body without a request for it (`Expect: 100-continue`), or after that
+    /// request.
     is_sent: bool,
     limit: Duration,
     timer: Pin<Box<Sleep>>,
     rest: Rest,
 }
 
-/// The part of a body that its handler has not read.
+/// The part of a body that the handler has left unread.
 #[derive(Clone, Debug, Default)]
 pub struct Rest(Arc<Mutex<Option<Incoming>>>);
 
-/// The body of an answer. The request ends with it.
+/// The body of an answer. The request ends with this body.
 #[derive(Debug)]
 pub struct Answered {
     pub body: Body,
@@ -88,8 +89,8 @@ impl Drop for Upload {
 }
 
 impl Rest {
-    /// Reads and drops data that is still under way, within limits. Meanwhile the connection may be ended to make
-    /// room for others: a client needs no credential to send a body slowly.
+    /// Reads and drops data in transit, within limits. Meanwhile the connection may be ended to make room for
+    /// others, because a client needs no credential to send a body slowly.
     pub async fn drain(&self, progress: &ConnectionProgress) {
         let Some(mut body) = self.0.lock().take() else { return };
         progress.rest();

@@ -32,8 +32,8 @@ use twinprobe_access::Peer;
 const HEAD: usize = 16 << 10;
 /// The most bytes of an answer that wait for the client.
 const BUFFER: usize = 64 << 10;
-/// The time for which a connection is read after its last answer: closing it while something is under way would take
-/// the answer from the client.
+/// The time for which a connection is read after its last answer: a close with data in transit would take the
+/// answer from the client.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The time for the rest of a request's head once the daemon stops.
@@ -140,7 +140,7 @@ pub async fn refuse(mut socket: Box<dyn ClientSocket>, Full { option, limit }: F
     }
 }
 
-/// Tells the client that nothing else comes, and reads data that is still under way.
+/// Tells the client that the answer is complete, and reads data in transit.
 async fn linger(mut socket: Box<dyn ClientSocket>) {
     let read = async {
         let _ = socket.shutdown().await;

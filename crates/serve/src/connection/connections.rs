@@ -1,5 +1,6 @@
-//! The open connections, and the limits for new ones. If there is no room, a new connection replaces one without a request,
-//! or one that was refused: half-open and idle connections keep no client out, nor do unread bodies.
+//! The open connections, and the limits for new ones. If there is no room, a new connection replaces one
+//! without a request, or a refused one: half-open connections, idle ones and unread bodies keep no client
+//! out.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,7 +14,8 @@ use crate::connection::limits::ConnectionLimits;
 use crate::connection::progress::{ConnectionProgress, Phase};
 use twinprobe_access::PeerOrigin;
 
-/// One of this number of places is reserved for users of this host, so that clients over the network can't shut them out.
+/// One of this number of places is reserved for users of this host. So clients over the network can't shut
+/// them out.
 const KEPT: u32 = 8;
 
 /// The connections of all addresses.
@@ -42,7 +44,7 @@ struct OpenConnection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientKey {
     User(u32),
-    /// An IPv4 address, or an IPv6 network of 64 bits: a host may use all addresses of its network.
+    /// An IPv4 address, or an IPv6 network of 64 bits: a host may use all addresses in it.
     Address(IpAddr),
 }
 
@@ -89,7 +91,8 @@ impl Connections {
         Ok(ConnectionPlace { id, progress, connections: Arc::clone(self) })
     }
 
-    /// Notes the task of a connection, which ends when its place is taken away. The connection may have ended already.
+    /// Notes the task of a connection; the loss of its place ends the task. The connection may have ended
+    /// already.
     pub fn runs(&self, id: u64, task: AbortHandle) {
         if let Some(entry) = self.open.lock().places.get_mut(&id) {
             entry.task = Some(task);
@@ -103,11 +106,12 @@ impl Connections {
 }
 
 impl OpenConnections {
-    /// Ends a connection of one client or of all. It is the one that has waited longest for the head of a request or
-    /// the rest of a refused body. If there is none, it is the one that has been idle longest.
+    /// Ends a connection of one client or of all. The first choice is the connection that has waited longest
+    /// for the head of a request or the rest of a refused body. Without such a connection, it is the one that
+    /// has been idle longest.
     fn evict(&mut self, client: Option<ClientKey>, counts: &ConnectionCounts) -> Option<()> {
         let waiting = self.places.iter().filter(|(_, entry)| {
-            // The task of a connection that was accepted this instant is not known yet.
+            // The task of a connection that was accepted just now is not known yet.
             entry.task.is_some() && client.is_none_or(|client| client == entry.client)
         });
         let waiting = waiting.filter_map(|(&id, entry)| {
@@ -199,7 +203,7 @@ mod tests {
         assert_eq!(open(&connections, 3).unwrap_err(), full, "requests are never cut off");
         other.rest();
         let (instead, instead_task) = open(&connections, 3).unwrap();
-        assert!(was_ended(other_task).await, "what a refused request sends keeps nobody out");
+        assert!(was_ended(other_task).await, "what a refused request sends keeps no other client out");
         instead.begin();
         assert_eq!(connections.counts.open.get(), 3);
         for task in [active_task, last_task, instead_task] {

@@ -43,7 +43,7 @@ impl ConnectionCounts {
         counts
     }
 
-    /// Counts a connection that the daemon ends.
+    /// Counts a connection that the daemon has ended.
     pub fn cut(&self, cut: Cut) {
         let reason = match cut {
             Cut::Refused => "refused",

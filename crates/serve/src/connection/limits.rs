@@ -31,8 +31,8 @@ pub struct ConnectionLimits {
 const SCRAPERS: u32 = 8;
 
 impl ConnectionLimits {
-    /// Returns the limits of clients that need no credential. They have places of their own, so that they take none of
-    /// clients that have one.
+    /// Returns the limits of clients that need no credential. They have separate places, so that they take
+    /// none of clients with a credential.
     pub fn of_scrapers(self) -> Self {
         let share = |places: u32| (places / SCRAPERS).max(1);
         let (all, each) = (share(self.max_connections), share(self.max_connections_per_client));

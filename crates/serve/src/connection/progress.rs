@@ -1,5 +1,5 @@
-//! The phase of a connection and its deadline: half-open connections, idle ones and those whose client does not
-//! take its answer are ended.
+//! The phase of a connection and its deadline: this ends half-open connections, idle ones and those whose
+//! client does not take its answer.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ struct ProgressState {
     phase: Phase,
     /// The beginning of the phase.
     since: Instant,
-    /// The time for which the client may take nothing from now on. Bytes that the client takes extend it.
+    /// The time from now on in which the client may take nothing. Bytes that the client takes extend it.
     patience: Duration,
     /// The time since which the client has read nothing, while bytes wait for it.
     blocked: Option<Instant>,
@@ -40,7 +40,7 @@ pub enum Phase {
     Head,
     /// A request is being read or answered.
     Active,
-    /// A request has its answer, which waits for the unread rest of a body.
+    /// A request has its answer; the unread rest of its body is outstanding.
     Rest,
 }
 
@@ -95,7 +95,7 @@ impl ConnectionProgress {
         state.patience = (left + earned).min(self.limits.write_timeout);
     }
 
-    /// Returns the deadline of the connection, and the reason why it would end then.
+    /// Returns the deadline of the connection, and the reason of an end at the deadline.
     pub fn deadline(&self) -> Option<(Instant, Cut)> {
         let state = self.state.lock();
         if let Some(since) = state.blocked {
@@ -177,7 +177,7 @@ mod tests {
             progress.blocked();
             assert_eq!(left(&progress).map(|(left, _)| left), Some(30 - second));
         }
-        // Time in which nothing waits to be taken costs nothing.
+        // Time without waiting bytes costs nothing.
         progress.taken(1);
         tokio::time::advance(Duration::from_secs(100)).await;
         progress.blocked();

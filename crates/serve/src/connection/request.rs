@@ -1,4 +1,4 @@
-//! The number of each request, by which its answer, its lines in the log and the client's own log are brought together.
+//! The number of each request. It connects the answer with lines in the log and in the client's own log.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ impl RequestId {
         }
     }
 
-    /// Returns a number that no other request of this or of another daemon has.
+    /// Returns a number that is unique among the requests of all daemons.
     pub fn next() -> Self {
         /// Hash keys that differ in each process.
         static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);

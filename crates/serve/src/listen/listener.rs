@@ -1,4 +1,4 @@
-//! An address that the daemon listens on, and the connections that come there.
+//! An address of the daemon, and the connections that come there.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,9 +25,10 @@ use crate::connection::progress::ConnectionProgress;
 use crate::connection::stream::Watched;
 use crate::listen::options::Address;
 use crate::listen::tls::{self, Tls};
-use twinprobe_access::{Peer, PeerOrigin, login_of};
+use twinprobe_access::{KnownProcess, Peer, PeerOrigin};
 
-/// The time after which a silent peer is asked whether it is still there, and the time between two such questions.
+/// The time after which a silent peer gets a question whether it still exists, and the time between two such
+/// questions.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// The number of bytes of an answer that the kernel keeps and has not sent yet.
 const UNSENT: u32 = 128 << 10;
@@ -51,7 +52,7 @@ enum Bound {
     Tcp(TcpListener),
 }
 
-/// The file of a socket that this daemon listens on. Dropping the value removes the file, after an error as well.
+/// The file of this daemon's socket. Dropping the value removes the file, after an error as well.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);
 
@@ -107,7 +108,7 @@ impl Listener {
         }
     }
 
-    /// Serves connections until the daemon stops, and then those that have a request under way.
+    /// Serves connections until the daemon stops, and then finishes the open requests.
     pub async fn run(
         self,
         router: Router,
@@ -123,7 +124,7 @@ impl Listener {
                 accepted = self.accept() => accepted,
             };
             while tasks.try_join_next().is_some() {}
-            // Connections that are there read their requests before others take their places.
+            // Existing connections read their requests before others take their places.
             tokio::task::yield_now().await;
             let (socket, origin) = match accepted {
                 Ok(accepted) => accepted,
@@ -168,7 +169,7 @@ impl Listener {
                 }
             }
         }
-        // No client connects from now on.
+        // No client can connect from now on.
         drop(self);
         while tasks.join_next().await.is_some() {}
     }
@@ -179,7 +180,7 @@ impl Listener {
                 let (socket, _) = listener.accept().await?;
                 let peer = socket.peer_cred()?;
                 let (uid, gid, pid) = (peer.uid(), peer.gid(), peer.pid());
-                let origin = PeerOrigin::Unix { uid, gid, pid, login: pid.and_then(login_of) };
+                let origin = PeerOrigin::Unix { uid, gid, pid, known: KnownProcess::of(uid, pid) };
                 Ok((AcceptedStream::Unix(socket), origin))
             }
             Bound::Tcp(listener) => {
@@ -201,7 +202,8 @@ fn is_of_client(error: &io::Error) -> bool {
     )
 }
 
-/// Sets the options of a socket, and does the TLS handshake where there is one, within the time for a request's head.
+/// Sets the options of a socket, and does the TLS handshake if the address has TLS, within the time for a
+/// request's head.
 async fn open(
     socket: AcceptedStream,
     origin: PeerOrigin,
@@ -236,8 +238,8 @@ fn bind_unix(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
         let made: Vec<&Path> = parent.ancestors().take_while(|directory| !directory.exists()).collect();
         std::fs::create_dir_all(parent)?;
         private::owned(parent)?;
-        // The group must pass the directories that are made for the socket. Those that were there are left
-        // alone.
+        // The group must be able to pass the directories that the daemon makes for the socket. Existing
+        // directories stay unchanged.
         for directory in made.iter().filter(|_| group.is_some()) {
             std::os::unix::fs::chown(directory, None, group)?;
             std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o710))?;

@@ -57,7 +57,7 @@ impl FromStr for Address {
 }
 
 impl ListenOptions {
-    /// Refuses TCP addresses that do not ask for credentials, and those beyond loopback that are not encrypted.
+    /// Refuses TCP addresses without credentials, and unencrypted addresses beyond loopback.
     pub fn check(&self, has_tokens: bool) -> anyhow::Result<()> {
         if self.insecure {
             return Ok(());

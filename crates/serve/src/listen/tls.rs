@@ -1,4 +1,4 @@
-//! TLS: the daemon's certificate and the authorities of clients, read again when the daemon is told to.
+//! TLS: the daemon's certificate and the authorities of clients, read again on a signal.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ struct TlsFiles {
 }
 
 impl Tls {
-    /// Reads the files that the options name; `None` if they name none.
+    /// Reads the files of the options; `None` without files.
     pub fn load(options: &ListenOptions) -> anyhow::Result<Option<Arc<Self>>> {
         let (Some(certificate), Some(key)) = (options.tls_cert.clone(), options.tls_key.clone()) else {
             return Ok(None);
@@ -76,7 +76,8 @@ impl TlsFiles {
                     let added = roots.add(authority);
                     added.with_context(|| format!("{} holds a damaged certificate", path.display()))?;
                 }
-                // A client may show a token instead. Roles decide about clients that show neither.
+                // A client may show a token instead. Roles decide about clients that show neither certificate
+                // nor token.
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                     .allow_unauthenticated()
                     .build()
@@ -103,8 +104,8 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     Ok(certificates)
 }
 
-/// Returns the subject alternative names of the first certificate, which was verified: DNS names, mail addresses,
-/// URIs and IP addresses, each as [`canonical`] writes it. Names of other kinds are left out.
+/// Returns the subject alternative names of the first certificate, which was verified: DNS names, mail
+/// addresses, URIs and IP addresses, each in the form of [`canonical`]. Names of other kinds are left out.
 pub fn names(chain: Option<&[CertificateDer<'_>]>) -> Arc<[String]> {
     let parsed = chain.and_then(<[_]>::first).and_then(|leaf| Certificate::from_der(leaf).ok());
     let names = parsed.and_then(|leaf| leaf.tbs_certificate.get::<SubjectAltName>().ok().flatten());

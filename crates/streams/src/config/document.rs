@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The whole file.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object with `from` and `to`")]
 pub struct StreamDocument {
     /// The name of the stream for daemons and receivers. It is a collector's name.
     pub name: Option<String>,
@@ -27,9 +27,9 @@ pub struct StreamDocument {
     pub listen: Option<String>,
 }
 
-/// The daemons, and which of their probes.
+/// The daemons, and the patterns of their probes.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default, expecting = "an object with `servers`")]
 pub struct SourceDocument {
     pub servers: Vec<String>,
     /// A file with a daemon on each line: URL, or NAME URL.

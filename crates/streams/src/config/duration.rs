@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize as _, Deserializer, de::Error as _};
+use serde_json::Value;
 
 /// The longest time for which a batch waits for more items in a stream with `once`.
 pub const SOON: Duration = Duration::from_millis(200);
@@ -14,9 +15,9 @@ pub const fn ten_seconds() -> Duration {
 
 /// Reads `500ms`, `10s`, `5m` or `1h`.
 pub fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse(&text)
-        .ok_or_else(|| D::Error::custom(format!("{text:?} is not a time; write it as 500ms, 10s, 5m or 1h")))
+    let value = Value::deserialize(deserializer)?;
+    let time = value.as_str().and_then(parse);
+    time.ok_or_else(|| D::Error::custom(format!("{value} is not a time; write it as 500ms, 10s, 5m or 1h")))
 }
 
 fn parse(text: &str) -> Option<Duration> {

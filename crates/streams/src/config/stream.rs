@@ -1,7 +1,6 @@
-//! A configuration that obeys every rule, and every mistake of one that does not.
+//! A valid configuration, or every mistake of an invalid one.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +12,7 @@ use twinprobe_client::Server;
 use twinprobe_ebpf_common::finding::Rejection;
 
 use super::document::{SourceDocument, StreamDocument};
+use super::mistake::StreamMistake;
 use super::size;
 use crate::receivers::kind::Destination;
 use crate::rules::document::NamedRule;
@@ -28,7 +28,7 @@ const LEAST_MEMORY: usize = 1 << 20;
 /// The name of a stream that has none.
 const NAME: &str = "stream";
 
-/// Daemons by their names, which come and go.
+/// Daemons by their names; the set changes while the program runs.
 pub type KnownDaemons = watch::Receiver<BTreeMap<String, DaemonAddress>>;
 
 /// A stream, as its configuration describes it.
@@ -37,7 +37,7 @@ pub struct StreamConfig {
     pub name: String,
     /// The daemons by their names.
     pub servers: Vec<(String, DaemonAddress)>,
-    /// The Service whose daemons come and go.
+    /// The Kubernetes Service that names the daemons.
     pub kubernetes: Option<KubernetesService>,
     /// Daemons that another part of the program knows.
     pub known: Option<KnownDaemons>,
@@ -55,25 +55,6 @@ pub struct StreamConfig {
 #[error("{}", .mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct StreamConfigError {
     pub mistakes: Vec<StreamMistake>,
-}
-
-/// A mistake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamMistake {
-    /// The file with line and column, or the option.
-    pub place: String,
-    /// The path of the field; may be empty.
-    pub field: String,
-    pub message: String,
-}
-
-impl fmt::Display for StreamMistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [&self.place, &self.field, &self.message];
-        let parts: Vec<&str> =
-            parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-        f.write_str(&parts.join(": "))
-    }
 }
 
 /// The positions of mistakes in a document.
@@ -183,7 +164,7 @@ impl StreamConfig {
 }
 
 impl StreamConfig {
-    /// Replaces the Service by the daemons that are behind it now.
+    /// Replaces the Service by its present daemons.
     pub async fn resolved(mut self) -> Result<Self, KubernetesError> {
         if let Some(service) = self.kubernetes.take() {
             self.servers.extend(service.daemons().await?);
@@ -206,12 +187,7 @@ fn rules_of(files: &[PathBuf], places: &mut MistakePlaces<'_>) -> Vec<NamedRule>
                 places.add("rules", format!("there are two rules {:?}, the names of their files", rule.name));
             }
             Ok(rule) => found.push(rule),
-            Err(mistakes) => {
-                for (field, message) in mistakes {
-                    let at = if field.is_empty() { String::new() } else { format!("{field}: ") };
-                    places.add("rules", format!("{}: {at}{message}", path.display()));
-                }
-            }
+            Err(mistakes) => places.mistakes.extend(mistakes),
         }
     }
     found

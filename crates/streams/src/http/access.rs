@@ -15,7 +15,7 @@ use crate::sources::credentials::CredentialFiles;
 /// The time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An HTTP client. The files of the options are read when it is made.
+/// An HTTP client. The files of the options are read at its creation.
 #[derive(Clone, Debug)]
 pub struct HttpAccess {
     http: reqwest::Client,
@@ -46,7 +46,7 @@ impl HttpAccess {
         }
         let mut headers = HeaderMap::new();
         for (name, value) in &options.headers {
-            // `HttpOptions::check` has refused all others.
+            // `HttpOptions::check` has refused all other names and values.
             if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
                 headers.insert(name, value);
             }
@@ -96,7 +96,7 @@ pub fn certified(
     files: &CredentialFiles,
     is_tls: bool,
 ) -> Result<reqwest::Client, SendError> {
-    // An error means that the process has a provider already, which serves as well.
+    // An error means that the process already has a provider, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let certificates = files.certificates().map_err(|(_, message)| SendError::new(message))?;
     let built = certificates.add_to(builder, is_tls).build();

@@ -19,7 +19,7 @@ const TOO_LARGE: [&str; 2] = ["too large", "too big"];
 /// The answer of a receiver to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushAnswer {
-    /// The receiver has stored the item, except for this many samples, which it refused for this reason.
+    /// The receiver has stored the item, except for this many refused samples.
     Taken(Option<(u64, String)>),
     /// The item has too many bytes.
     TooLarge(String),
@@ -27,7 +27,7 @@ pub enum PushAnswer {
     Refused(String),
 }
 
-/// Reads an answer. After an error the same message can be sent again.
+/// Reads an answer. After an error the caller can send the same message again.
 pub fn read<P: PushProtocol>(
     protocol: &P,
     target: &str,

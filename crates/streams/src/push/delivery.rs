@@ -8,27 +8,33 @@ use super::options::PushOptions;
 use super::protocol::PushProtocol;
 use crate::http::access::HttpAccess;
 use crate::receiver::{ItemFate, RefusedSamples, SendError, StreamItem, StreamWindow};
+use crate::samples::parse::{self, DocumentPieces};
 
 /// The number of times that parts of one window are divided to find the samples that the receiver refuses.
 /// Without a bound, a window that it refuses as a whole would cost a message for each sample.
 const DIVISIONS: u32 = 64;
 
-/// The points of an item.
-pub struct ItemLoad<'a, T> {
-    /// `None` for a gap, for which the protocols have no word.
-    pub window: Option<&'a StreamWindow>,
-    pub points: Vec<T>,
-    /// The reason why the document can't be read, if it can't.
-    pub unreadable: Option<String>,
+/// The most points in memory at once. A window may have millions.
+const ROUND: usize = 1 << 14;
+
+/// Points of an item.
+struct ItemLoad<'a, T> {
+    /// The place of the item in the batch.
+    item: usize,
+    window: &'a StreamWindow,
+    points: Vec<T>,
 }
 
 /// The fate of an item so far.
 #[derive(Clone, Debug, Default)]
 struct LoadFate {
+    samples: u64,
     refused: u64,
     reason: Option<String>,
     is_repeat: bool,
     divisions: u32,
+    /// The reason why the document is unreadable.
+    unreadable: Option<String>,
 }
 
 /// A batch, with the part that its receiver has stored.
@@ -38,13 +44,18 @@ pub struct PushDelivery<'a, P: PushProtocol> {
     options: &'a PushOptions,
     /// The most bytes of a message. It shrinks where the receiver wants less.
     limit: &'a mut usize,
-    loads: &'a [ItemLoad<'a, P::Point>],
-    /// The points of all items: for each the index of its item, and its index in the item.
+    batch: &'a [Arc<StreamItem>],
+    /// The first item that has points left, and the rest of its document; `None` before its first piece.
+    next: (usize, Option<DocumentPieces<'a>>),
+    /// The points that are sent now.
+    loads: Vec<ItemLoad<'a, P::Point>>,
+    /// All points of `loads`: for each the index of its load, and its index in the load.
     order: Vec<(usize, usize)>,
+    /// The fates of all items.
     fates: Vec<LoadFate>,
     /// True once the receiver has taken an empty message, so that a refusal is about the data.
     takes_messages: bool,
-    /// The receiver has decided about all points before this one.
+    /// The receiver has decided about all items before this one.
     decided: usize,
 }
 
@@ -54,19 +65,82 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         access: &'a HttpAccess,
         options: &'a PushOptions,
         limit: &'a mut usize,
-        loads: &'a [ItemLoad<'a, P::Point>],
+        batch: &'a [Arc<StreamItem>],
     ) -> Self {
-        let order = loads
-            .iter()
-            .enumerate()
-            .flat_map(|(at, load)| (0..load.points.len()).map(move |point| (at, point)));
-        let order = order.collect();
-        let fates = vec![LoadFate::default(); loads.len()];
-        Self { protocol, access, options, limit, loads, order, fates, takes_messages: false, decided: 0 }
+        Self {
+            protocol,
+            access,
+            options,
+            limit,
+            batch,
+            next: (0, None),
+            loads: Vec::new(),
+            order: Vec::new(),
+            fates: vec![LoadFate::default(); batch.len()],
+            takes_messages: false,
+            decided: 0,
+        }
     }
 
     /// Sends all points in order. After an error the receiver has decided about a part of them.
     pub async fn run(&mut self) -> Result<(), SendError> {
+        while self.next.0 < self.batch.len() {
+            self.load();
+            self.decide(0);
+            self.round().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the points of the next round: of many small windows, or of a piece of a large one.
+    fn load(&mut self) {
+        (self.loads, self.order) = (Vec::new(), Vec::new());
+        while let Some(item) = self.batch.get(self.next.0)
+            && self.order.len() < ROUND
+        {
+            // The protocols have no word for a gap.
+            let points = match &**item {
+                StreamItem::Window(window) => self.points(window).map(|points| (window, points)),
+                StreamItem::Gap(_) => None,
+            };
+            match points {
+                Some((window, points)) => self.add(window, points),
+                None => self.next = (self.next.0 + 1, None),
+            }
+        }
+    }
+
+    fn add(&mut self, window: &'a StreamWindow, points: Vec<P::Point>) {
+        let item = self.next.0;
+        self.fates[item].samples += points.iter().map(|point| self.protocol.samples(point)).sum::<u64>();
+        if self.loads.last().is_none_or(|last| last.item != item) {
+            self.loads.push(ItemLoad { item, window, points: Vec::new() });
+        }
+        let at = self.loads.len() - 1;
+        let known = &mut self.loads[at].points;
+        self.order.extend((known.len()..known.len() + points.len()).map(|point| (at, point)));
+        known.extend(points);
+    }
+
+    /// Returns the next points of a window; `None` at its end.
+    fn points(&mut self, window: &'a StreamWindow) -> Option<Vec<P::Point>> {
+        let (item, rest) = &mut self.next;
+        let points = match rest {
+            Some(pieces) => pieces.next()?.map(|piece| self.protocol.points(window, &piece)),
+            None => parse::pieces(&window.document, ROUND).map(|pieces| {
+                *rest = Some(pieces);
+                self.protocol.about(window)
+            }),
+        };
+        points.map_err(|error| self.fates[*item].unreadable = Some(error)).ok()
+    }
+
+    /// Notes that the receiver has decided about the points before this one.
+    fn decide(&mut self, end: usize) {
+        self.decided = self.order.get(end).map_or(self.next.0, |(load, _)| self.loads[*load].item);
+    }
+
+    async fn round(&mut self) -> Result<(), SendError> {
         let mut next = 0;
         while next < self.order.len() {
             let message = self.cut(next);
@@ -76,7 +150,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
             while let Some(part) = parts.pop() {
                 match self.post(&part).await? {
                     Some(middle) => parts.extend([middle..part.end, part.start..middle]),
-                    None => self.decided = part.end,
+                    None => self.decide(part.end),
                 }
             }
         }
@@ -112,7 +186,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         }
     }
 
-    /// Posts a message with these points. After an error the same message can be sent again.
+    /// Posts a message with these points. After an error the caller can send the same message again.
     async fn posted(&self, parts: &[(&StreamWindow, &[P::Point])]) -> Result<PushAnswer, SendError> {
         let (target, url) = (self.options.address(), self.access.url());
         loop {
@@ -125,12 +199,11 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
     }
 
     async fn refused(&mut self, part: &Range<usize>, reason: String) -> Result<Option<usize>, SendError> {
-        let [first, last] = [part.start, part.end - 1].map(|at| self.order[at].0);
+        let [first, last] = [part.start, part.end - 1].map(|at| self.item(at));
         if first != last {
             // The first window of the second half.
-            let middle = self.order[part.start + part.len() / 2].0.max(first + 1);
-            let place = self.order[part.clone()].iter().position(|(load, _)| *load >= middle);
-            return Ok(place.map(|place| part.start + place));
+            let middle = self.item(part.start + part.len() / 2).max(first + 1);
+            return Ok(part.clone().find(|at| self.item(*at) >= middle));
         }
         if self.protocol.is_repeat(&reason) {
             self.fates[first].is_repeat = true;
@@ -146,9 +219,10 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         Ok(self.divide(part, reason, true))
     }
 
-    /// Returns the middle of a part; `None` if it is refused as it is.
+    /// Returns the middle of a part; `None` if the receiver refuses the part and it can't be divided.
     fn divide(&mut self, part: &Range<usize>, reason: String, is_bounded: bool) -> Option<usize> {
-        let fate = &mut self.fates[self.order[part.start].0];
+        let item = self.item(part.start);
+        let fate = &mut self.fates[item];
         if part.len() > 1 && (!is_bounded || fate.divisions < DIVISIONS) {
             fate.divisions += u32::from(is_bounded);
             return Some(part.start + part.len() / 2);
@@ -159,9 +233,15 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
     }
 
     fn refuse(&mut self, at: usize, samples: u64, reason: String) {
-        let fate = &mut self.fates[self.order[at].0];
+        let item = self.item(at);
+        let fate = &mut self.fates[item];
         fate.refused += samples;
         fate.reason.get_or_insert(reason);
+    }
+
+    /// The place in the batch of a point's item.
+    fn item(&self, at: usize) -> usize {
+        self.loads[self.order[at].0].item
     }
 
     fn samples(&self, at: usize) -> u64 {
@@ -177,59 +257,38 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
     }
 
     /// Returns the points of a part, by window.
-    fn parts(&self, part: &Range<usize>) -> Vec<(&'a StreamWindow, &'a [P::Point])> {
+    fn parts(&self, part: &Range<usize>) -> Vec<(&StreamWindow, &[P::Point])> {
         let same = self.order[part.clone()].chunk_by(|one, other| one.0 == other.0);
-        same.filter_map(|points| {
+        same.map(|points| {
             let (load, first) = points[0];
             let load = &self.loads[load];
-            Some((load.window?, &load.points[first..first + points.len()]))
+            (load.window, &load.points[first..first + points.len()])
         })
         .collect()
     }
 
     /// Returns the fates of the items. Items that the receiver has not decided about have the fate `left`.
     pub fn fates(&self, left: &ItemFate) -> Vec<ItemFate> {
-        let undecided = self.order.get(self.decided).map_or(self.loads.len(), |(load, _)| *load);
-        let decided = self.loads.iter().zip(&self.fates).enumerate();
-        decided
-            .map(|(at, (load, fate))| match fate {
-                _ if at >= undecided => left.clone(),
-                _ if load.unreadable.is_some() => ItemFate::Refused(RefusedSamples {
-                    samples: 0,
-                    is_whole: true,
-                    reason: load.unreadable.clone().unwrap_or_default(),
-                }),
+        let fates = self.fates.iter().enumerate();
+        fates
+            .map(|(at, fate)| match fate {
+                _ if at >= self.decided => left.clone(),
+                LoadFate { unreadable: Some(reason), .. } => {
+                    ItemFate::Refused(RefusedSamples { samples: 0, is_whole: true, reason: reason.clone() })
+                }
                 LoadFate { refused: 0, is_repeat: true, .. } => ItemFate::Repeat,
                 LoadFate { refused: 0, .. } => ItemFate::Stored,
-                LoadFate { refused, reason, .. } => {
-                    let all = load.points.iter().map(|point| self.protocol.samples(point)).sum();
-                    ItemFate::Refused(RefusedSamples {
-                        samples: *refused,
-                        is_whole: *refused >= all,
-                        reason: reason.clone().unwrap_or_default(),
-                    })
-                }
+                LoadFate { samples, refused, reason, .. } => ItemFate::Refused(RefusedSamples {
+                    samples: *refused,
+                    is_whole: refused >= samples,
+                    reason: reason.clone().unwrap_or_default(),
+                }),
             })
             .collect()
     }
 
     /// True if the receiver has decided about an item as a whole.
-    pub fn has_decided(&self) -> bool {
-        self.order.get(self.decided).is_none_or(|(load, _)| *load > 0)
+    pub const fn has_decided(&self) -> bool {
+        self.decided > 0
     }
-}
-
-/// Returns the points of each item of a batch.
-pub fn loads<'a, P: PushProtocol>(protocol: &P, batch: &'a [Arc<StreamItem>]) -> Vec<ItemLoad<'a, P::Point>> {
-    let load = |item: &'a Arc<StreamItem>| match &**item {
-        StreamItem::Gap(_) => ItemLoad { window: None, points: Vec::new(), unreadable: None },
-        StreamItem::Window(window) => {
-            let (points, unreadable) = match crate::samples::parse::document(&window.document) {
-                Ok(document) => (protocol.points(window, &document), None),
-                Err(error) => (Vec::new(), Some(error)),
-            };
-            ItemLoad { window: Some(window), points, unreadable }
-        }
-    };
-    batch.iter().map(load).collect()
 }

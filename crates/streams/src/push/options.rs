@@ -46,7 +46,8 @@ pub struct PushOptions {
     pub seq: Option<SeqPlace>,
 }
 
-/// The place of the attribute with the number of the window. With the attributes of the resource it identifies the window.
+/// The place of the attribute with the number of the window. This attribute and the attributes of the
+/// resource identify the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeqPlace {
@@ -60,8 +61,8 @@ pub enum SeqPlace {
 }
 
 impl PushOptions {
-    /// Reads a URL whose scheme ends in `+http` or `+https`, or stands for one of them. `path` is for a URL without one, `port`
-    /// for a host without one.
+    /// Reads a URL. Its scheme ends in `+http` or `+https`, or is a short form of such a scheme. A URL
+    /// without a path gets `path`, a host without a port gets `port`.
     pub fn from_url(url: &ReceiverUrl, path: &str, port: Option<u16>) -> Result<Self, String> {
         let scheme = if url.scheme.ends_with("https") { "https" } else { "http" };
         if url.authority.is_empty() || url.authority.contains(',') {

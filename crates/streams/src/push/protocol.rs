@@ -14,16 +14,19 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// The headers of a message.
     fn headers(&self) -> &'static [(&'static str, &'static str)];
 
-    /// True if an answer shows that the receiver does not read the message's version of the protocol. Then this switches to
-    /// another version, and the caller must write and send the message again.
+    /// True if an answer shows that the receiver does not read the message's version of the protocol. Then
+    /// the protocol switches to another version, and the caller must write and send the message again.
     fn has_turned(&self, _: &HttpAnswer) -> bool {
         false
     }
 
-    /// Returns the points of a window.
+    /// Returns the points that describe a window itself.
+    fn about(&self, window: &StreamWindow) -> Vec<Self::Point>;
+
+    /// Returns the points of a window's document, or of a piece of it.
     fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<Self::Point>;
 
-    /// Returns a point as one line for people; `None` for one that describes others.
+    /// Returns a point as one line for people; `None` for a point that describes other points.
     fn shown(&self, point: &Self::Point) -> Option<String>;
 
     /// About how many bytes a point adds to a message before compression.
@@ -32,7 +35,7 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// The number of samples in a point, as the receiver counts them.
     fn samples(&self, point: &Self::Point) -> u64;
 
-    /// Returns the body of a message with points of these windows.
+    /// Returns the body of a message with the points of these windows.
     fn message(&self, parts: &[(&StreamWindow, &[Self::Point])]) -> Vec<u8>;
 
     /// Reads the answer to a message that the receiver has taken. Returns the number of samples that the receiver
@@ -42,7 +45,8 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// True if the receiver will never take the same message, by the rules of the protocol.
     fn is_final(&self, status: StatusCode) -> bool;
 
-    /// True if these words of a refusal say that the receiver has later samples. As windows come in order, it has these, too.
+    /// True if these words of a refusal mean that the receiver has later samples. Windows come in order, so
+    /// the receiver has these samples, too.
     fn is_repeat(&self, refusal: &str) -> bool;
 
     /// The words of a refusal in the body of an answer.

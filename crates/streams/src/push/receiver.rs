@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use twinprobe_ebpf_common::Format;
 
-use super::delivery::{PushDelivery, loads};
+use super::delivery::PushDelivery;
 use super::options::PushOptions;
 use super::protocol::PushProtocol;
 use crate::config::duration;
@@ -20,7 +20,7 @@ use crate::samples::parse;
 
 /// The time that a message waits for more windows.
 const LINGER: Duration = Duration::from_millis(500);
-/// The most bytes of a message, before compression, if nothing is said.
+/// The most bytes of a message before compression, if the configuration has no number.
 const BYTES: usize = 1 << 20;
 
 /// A receiver that takes samples over HTTP.
@@ -46,8 +46,7 @@ impl<P: PushProtocol> PushReceiver<P> {
             Some(access) => access,
             None => HttpAccess::new(&self.options.http())?,
         };
-        let loads = loads(&self.protocol, batch);
-        let mut delivery = PushDelivery::new(&self.protocol, &access, &self.options, &mut self.limit, &loads);
+        let mut delivery = PushDelivery::new(&self.protocol, &access, &self.options, &mut self.limit, batch);
         match delivery.run().await {
             Ok(()) => {
                 let fates = delivery.fates(&ItemFate::Stored);
@@ -81,8 +80,11 @@ impl<P: PushProtocol> Receiver for PushReceiver<P> {
     }
 
     fn content(&self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
-        let document = parse::document(&window.document).map_err(SendError::new)?;
-        let points = self.protocol.points(window, &document);
+        let piece = parse::pieces(&window.document, most).and_then(|mut pieces| pieces.next().transpose());
+        let mut points = self.protocol.about(window);
+        if let Some(piece) = piece.map_err(SendError::new)? {
+            points.extend(self.protocol.points(window, &piece));
+        }
         Ok(points.iter().filter_map(|point| self.protocol.shown(point)).take(most).collect())
     }
 }

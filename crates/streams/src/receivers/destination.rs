@@ -22,6 +22,14 @@ impl Destination {
                     (format!("{name}{dot}{path}"), message)
                 })
             }
+            Value::Object(object) if object.len() > 1 => {
+                let names = object.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let rule = "one kind of receiver has its options below its name";
+                Err((
+                    String::new(),
+                    format!("{rule}, and each receiver an item of `to`; this item has {names}"),
+                ))
+            }
             _ => Err((String::new(), expected())),
         }
     }

@@ -82,7 +82,7 @@ struct SubjectOutcome {
     /// `None` if it is not known any more.
     tail: Option<Tail>,
     fates: Vec<(usize, ItemFate)>,
-    /// True if the connection is to blame.
+    /// True if the connection has caused the failure.
     is_broken: bool,
 }
 
@@ -91,7 +91,7 @@ impl JetStream {
         if let Some(connected) = &self.connected {
             return Ok(connected.clone());
         }
-        // An answer over another connection may be out of date.
+        // An answer over another connection may be old.
         self.tails.clear();
         let connected = connect(&self.options).await?;
         self.connected = Some(connected.clone());
@@ -137,7 +137,7 @@ impl Receiver for JetStream {
     }
 }
 
-/// Returns the subject of a series. A part of it contains no dot, for any names.
+/// Returns the subject of a series. A part of the subject contains no dot, for any names.
 fn subject(prefix: &str, series: &SeriesName) -> String {
     let part = |name: &str| part(name).replace('.', "%2E");
     format!("{prefix}.{}.{}", part(&series.node), part(&series.probe))
@@ -191,7 +191,7 @@ async fn publish_all(
         match publish(&connected, &outcome.subject, &mut outcome.tail, &item).await {
             Ok(fate) => outcome.fates.push((at, fate)),
             Err(error) => {
-                // The items behind it wait for it.
+                // The items behind this item wait for it.
                 outcome.fates.push((at, ItemFate::Pending(error.message)));
                 outcome.is_broken = error.is_broken;
                 outcome.tail = outcome.tail.filter(|_| !error.is_broken);
@@ -234,8 +234,7 @@ async fn publish(
             .expected_last_subject_sequence(known.sequence);
         let sent = async { connected.context.send_publish(subject.to_owned(), message).await?.await };
         match sent.await {
-            // The last message of the subject is not known now: it may be a later one than the message of this
-            // identity.
+            // The last message of the subject is unknown now: it may be later than this message.
             Ok(ack) if ack.duplicate => return Ok(ItemFate::Repeat),
             Ok(ack) => {
                 *tail = Some(Tail::after(item, ack.sequence));

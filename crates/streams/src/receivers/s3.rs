@@ -37,7 +37,8 @@ pub struct S3Options {
     prefix: String,
     /// The region; by default that of `AWS_REGION`, else us-east-1.
     region: Option<String>,
-    /// The address of a server other than AWS, such as `https://HOST:PORT`; by default that of `AWS_ENDPOINT_URL`.
+    /// The address of a server other than AWS, such as `https://HOST:PORT`; by default the address in
+    /// `AWS_ENDPOINT_URL`.
     endpoint: Option<String>,
     /// A file with `aws_access_key_id` and `aws_secret_access_key`, in AWS's format; by default that of
     /// `AWS_SHARED_CREDENTIALS_FILE`, else ~/.aws/credentials.

@@ -21,7 +21,8 @@ pub enum Cell {
     Time(i64),
 }
 
-/// One row of a metric: its cells in the order of the columns, and the entry itself if a column can't hold its part of it.
+/// One row of a metric: its cells in the order of the columns, and the entry itself if a column can't hold a
+/// part of the entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellRow {
     pub cells: Vec<Cell>,
@@ -45,7 +46,7 @@ fn row(entry: &Value, key: &Value, value: &Value, cpu: u64, columns: &[RowColumn
     let cells = columns.iter().map(|column| {
         let found = match &column.source {
             CellSource::Cpu => return Cell::Unsigned(cpu),
-            // Most addresses have no owner that the node knows.
+            // The node knows no owner of most addresses.
             CellSource::Owner(address, field) => {
                 let name = entry["names"][address][field].as_str();
                 return name.map_or(Cell::Missing, |name| Cell::Text(name.into()));
@@ -58,7 +59,7 @@ fn row(entry: &Value, key: &Value, value: &Value, cpu: u64, columns: &[RowColumn
         cell.unwrap_or(Cell::Missing)
     });
     let cells: Vec<Cell> = cells.collect();
-    // A key may show more than its members: bits of its padding.
+    // A key may show bits of its padding besides its members.
     let members =
         columns.iter().filter(|column| matches!(&column.source, CellSource::Key(path) if path.len() == 1));
     let more = key.as_object().is_some_and(|key| {

@@ -35,11 +35,11 @@ pub enum ColumnKind {
 pub enum CellSource {
     /// The names of the members on the way through an entry's key.
     Key(Vec<String>),
-    /// The same through its value.
+    /// The names of the members on the way through an entry's value.
     Value(Vec<String>),
     /// The number of the CPU.
     Cpu,
-    /// A field of the owner of an address: the name of the address in the key, and that of the field.
+    /// A field of the owner of an address: the address's name in the key, and the field's name.
     Owner(String, &'static str),
 }
 
@@ -123,7 +123,8 @@ const fn kind(content: &FieldContent) -> ColumnKind {
         | FieldContent::Mac
         | FieldContent::Prefix
         | FieldContent::Interface
-        | FieldContent::Name { .. } => ColumnKind::Text,
+        | FieldContent::Name { .. }
+        | FieldContent::Flags { .. } => ColumnKind::Text,
         FieldContent::Time => ColumnKind::Time,
         FieldContent::Struct { .. } | FieldContent::Array { .. } | FieldContent::Entries { .. } => {
             ColumnKind::Json

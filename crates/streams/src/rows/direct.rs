@@ -1,5 +1,6 @@
-//! The cells of entries, read from a document without a tree of values between them, which would take most of the time. This knows only
-//! entries that are one row and fit into their columns. [`rows`](super::cell::rows) knows all.
+//! The cells of entries, read from a document without a tree of values between them, which would take most of
+//! the time. This reader knows only entries that are one row and fit into their columns.
+//! [`rows`](super::cell::rows) knows all.
 
 use std::fmt;
 
@@ -56,7 +57,7 @@ pub struct DirectRows<'a, F> {
 }
 
 impl<'a, F: FnMut(&mut [Cell])> DirectRows<'a, F> {
-    /// `each` gets the cells of each entry, and may take them out.
+    /// `each` gets the cells of each entry, and may take the cells out.
     pub fn new(place: &'a CellPlace, columns: usize, each: F) -> Self {
         Self { place, row: vec![Cell::Missing; columns], read: 0, each }
     }
@@ -190,7 +191,8 @@ mod tests {
         RowColumn { name: String::new(), kind, source, unit: None }
     }
 
-    /// Each entry that is read directly has the cells that it has as a value. The others end the reading.
+    /// An entry that is read directly has the same cells as the entry that is read as a value. Other entries
+    /// end the reading.
     #[test]
     fn cells_are_those_of_the_value() {
         let path = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

@@ -15,7 +15,8 @@ const VARIANT: usize = 8;
 /// The names of the columns that a table has already.
 pub struct FreeNames(BTreeSet<String>);
 
-/// Returns a name that databases keep as it is: where the name is too long, its beginning and a digest of all of it.
+/// Returns a name that databases keep unchanged: a long name becomes its beginning and a digest of the whole
+/// name.
 pub fn identifier(name: &str) -> String {
     if name.len() <= LONGEST {
         return name.to_owned();
@@ -24,7 +25,7 @@ pub fn identifier(name: &str) -> String {
     format!("{}~{}", &name[..end], &digest(name)[..DIGITS])
 }
 
-/// Returns the name of a table beside `name`, for columns of other types. `layout` tells their types.
+/// Returns the name of a table beside `name`, for columns of other types. `layout` contains their types.
 pub fn variant(name: &str, layout: &str) -> String {
     identifier(&format!("{name}~{}", &digest(layout)[..VARIANT]))
 }
@@ -49,7 +50,7 @@ impl FreeNames {
         Self(taken.into_iter().map(str::to_owned).collect())
     }
 
-    /// Returns the name of a further column: with a number, if another one has it.
+    /// Returns the name of a further column: with a number, if another column has the name.
     pub fn take(&mut self, name: &str) -> String {
         let (mut free, mut number) = (identifier(name), 2);
         while !self.0.insert(free.clone()) {

@@ -1,4 +1,4 @@
-//! The names of files: each names its windows, so that existing files tell which windows need not be written again.
+//! The names of files: each name gives the windows of its file, so a receiver can skip existing windows.
 
 use crate::names::part;
 use crate::receiver::SeriesName;

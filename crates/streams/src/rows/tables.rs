@@ -1,8 +1,7 @@
 //! A receiver that keeps windows as files of Parquet, wherever [`ObjectPlace`] puts them.
 //!
-//! A batch becomes a file for each series, hour and table. Its name says which windows it holds. Before a
-//! directory gets its first file, the receiver lists its files; windows that are there are not written again.
-//! So a stream that was killed anywhere continues without repeats.
+//! A batch becomes a file for each series, hour and table. Its name says which windows it holds. The name of
+//! the file gives its windows. So a stream that was killed anywhere continues without repeats.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,7 +9,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use serde::Deserialize;
 use serde_json::Value;
 use twinprobe_ebpf_common::window::shape::{MetricShape, WindowShape};
 
@@ -18,6 +16,7 @@ use super::cell::{Cell, CellRow, nanoseconds, rows};
 use super::columns::{ColumnKind, IDENTITY, REST, columns};
 use super::direct::{CellPlace, DirectRows};
 use super::entries::{EntryValues, each_entry};
+use super::head::DocumentHead;
 use super::names;
 use super::objects::ObjectPlace;
 use super::parquet::{FilledColumn, file};
@@ -151,7 +150,7 @@ impl<P: ObjectPlace> Receiver for ParquetTables<P> {
         async move {
             let sent = self.store(batch).await;
             if sent.is_err() {
-                // A file may be there although its answer is missing.
+                // A file may exist although its answer is missing.
                 self.held.clear();
             }
             sent
@@ -198,7 +197,7 @@ fn identity() -> Vec<FilledColumn> {
     IDENTITY.iter().map(|name| FilledColumn::new(*name, kind(name))).collect()
 }
 
-/// Adds the cells that this many rows of a window begin with.
+/// Adds the first cells of each row, for this many rows of a window.
 fn push_identity(table: &mut [FilledColumn], name: &ItemName, count: usize) {
     let SeriesName { node, instance, probe } = &*name.series;
     let text = |text: &str| Cell::Text(text.into());
@@ -266,18 +265,6 @@ fn entries<'a>(
     Ok(table)
 }
 
-/// The parts of a document that tables of windows show.
-#[derive(Deserialize)]
-struct DocumentFacts {
-    #[serde(default)]
-    window: Value,
-    #[serde(default)]
-    interfaces: Value,
-    #[serde(default)]
-    labels: Value,
-    approximate: Option<String>,
-}
-
 /// Returns the table of windows: a row for each window, also for windows without data.
 fn windows<'a>(windows: impl Iterator<Item = &'a StreamWindow>) -> Result<Vec<FilledColumn>, SendError> {
     let mut table = identity();
@@ -288,8 +275,7 @@ fn windows<'a>(windows: impl Iterator<Item = &'a StreamWindow>) -> Result<Vec<Fi
     }
     table.push(FilledColumn::new("approximate", ColumnKind::Text));
     for window in windows {
-        let facts = serde_json::from_slice(&window.document);
-        let facts: DocumentFacts = facts.map_err(|error| window.malformed(&error))?;
+        let facts = DocumentHead::of(window)?;
         let json = |value: &Value| {
             if value.is_null() { Cell::Missing } else { Cell::Text(value.to_string().into()) }
         };

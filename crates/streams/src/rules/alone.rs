@@ -29,7 +29,7 @@ const LAST: Duration = Duration::from_secs(5);
 /// Daemons by their names.
 pub type DaemonList = BTreeMap<String, DaemonAddress>;
 
-/// A rule over a fleet, and the data that it needs to run.
+/// A rule over a fleet with the data for its run.
 #[derive(Debug)]
 pub struct FleetRuleOrder {
     pub name: String,
@@ -104,6 +104,7 @@ impl FleetRuleOrder {
                 origin,
                 standing,
                 keys: self.keys,
+                file: None,
             }],
             memory: self.memory,
             listen: None,
@@ -129,13 +130,13 @@ impl RunningFleetRule {
         self.standing.borrow().clone()
     }
 
-    /// Tells whether the rule has ended, which it does only by a failure of its own.
+    /// Tells whether the rule has ended. Only a failure of its own ends it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.standing.has_changed().is_err()
     }
 
-    /// Stops the rule, and waits for its end. The actions that it has taken stay.
+    /// Stops the rule, and waits for its end. The actions of the rule stay.
     pub async fn stop(self) {
         let mut standing = self.follow();
         drop(self);
@@ -149,7 +150,8 @@ impl Drop for RunningFleetRule {
     }
 }
 
-/// Ends everything that a rule has made or changed at these daemons. Returns those at which something may be left, and why.
+/// Ends everything that a rule has made or changed at these daemons. Returns the daemons at which something
+/// may be left, with the reasons.
 pub async fn clear_fleet_rule(
     daemons: &DaemonList,
     credentials: &CredentialFiles,

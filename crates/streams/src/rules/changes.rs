@@ -1,6 +1,8 @@
-//! Changes of probes that are there, at one node. The revisions of a probe are the memory: those of the rule have its reason.
+//! Changes of probes that are there, at one node. The revisions of a probe are the memory: a revision by the
+//! rule carries the rule's reason.
 
 use twinprobe_api::{ConfigDocument, Revision, RuleChange};
+use twinprobe_client::Client;
 use twinprobe_rules::FleetEvent;
 
 use crate::sources::daemon::SourceDaemon;
@@ -30,10 +32,13 @@ fn is_change(revision: &Revision, rule: &str) -> bool {
 }
 
 /// A daemon whose probes a rule changes.
-pub struct ChangedDaemon<'a>(pub &'a SourceDaemon);
+pub struct ChangedDaemon<'a> {
+    pub daemon: &'a SourceDaemon,
+    pub client: Client,
+}
 
 impl ChangedDaemon<'_> {
-    /// Gives a probe other values. They replace those of earlier changes of the rule.
+    /// Gives a probe other values. These values replace the values of the rule's earlier changes.
     pub async fn change(&self, change: &RuleChange, rule: &str, why: &str) -> Result<(), String> {
         let name = &change.name;
         let probe = self.revised(name).await?;
@@ -60,13 +65,13 @@ impl ChangedDaemon<'_> {
 
     /// Asks for a probe and its revisions; `None` if it does not exist.
     async fn revised(&self, name: &str) -> Result<Option<RevisedProbe>, String> {
-        let client = self.0.client();
+        let Self { daemon, client } = self;
         // The tag is older than the revisions: a change in between is refused.
-        let status = match self.0.ask(client.status(name)).await {
+        let status = match daemon.ask(client.status(name)).await {
             Err(error) if error.status() == Some(404) => return Ok(None),
             answer => answer.map_err(|error| error.to_string())?,
         };
-        let revisions = self.0.ask(client.revisions(name)).await;
+        let revisions = daemon.ask(client.revisions(name)).await;
         let revisions = revisions.and_then(|answer| Ok(answer.read()?)).map_err(|error| error.to_string())?;
         let mut revisions = revisions.revisions;
         revisions.sort_by_key(|revision| std::cmp::Reverse(revision.revision));
@@ -81,8 +86,8 @@ impl ChangedDaemon<'_> {
         config: &ConfigDocument,
         why: &str,
     ) -> Result<(), String> {
-        let client = self.0.client();
-        let put = self.0.ask(client.replace(name, config, &probe.etag, Some(why))).await;
+        let Self { daemon, client } = self;
+        let put = daemon.ask(client.replace(name, config, &probe.etag, Some(why))).await;
         put.map(drop).map_err(|error| error.to_string())
     }
 }

@@ -12,7 +12,8 @@ use super::changes::ChangedDaemon;
 use super::members::LABEL;
 use crate::sources::daemon::SourceDaemon;
 
-/// Removes the probes of a rule, and takes its changes back. Returns the daemons at which something may be left, and why.
+/// Removes the probes of a rule, and reverts its changes. Returns the daemons at which something may be left,
+/// and why.
 pub async fn clear(daemons: Vec<Arc<SourceDaemon>>, rule: &str) -> BTreeMap<String, String> {
     let mut cleared = JoinSet::new();
     for daemon in daemons {
@@ -33,7 +34,7 @@ async fn clear_one(daemon: &SourceDaemon, rule: &str) -> Result<(), String> {
     let list = daemon.ask(client.probes()).await.and_then(|answer| Ok(answer.read()?));
     let now = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
     let (why, back) = (reason(rule, now), reason_back(rule, now));
-    // A failure at one probe leaves no other as it is.
+    // After a failure at one probe, the other probes still get their turn.
     let mut failed = Ok(());
     for ProbeStatus { name, labels, revision, .. } in list.map_err(|error| error.to_string())?.probes {
         let done = if labels.get(LABEL).is_some_and(|owner| owner == rule) {
@@ -42,7 +43,7 @@ async fn clear_one(daemon: &SourceDaemon, rule: &str) -> Result<(), String> {
                 _ => Ok(()),
             }
         } else if revision > 1 {
-            ChangedDaemon(daemon).change_back(&name, rule, &back).await
+            ChangedDaemon { daemon, client: daemon.client() }.change_back(&name, rule, &back).await
         } else {
             Ok(())
         };

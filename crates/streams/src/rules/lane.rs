@@ -1,7 +1,7 @@
 //! A lane that ends at a rule: it judges the windows of all nodes, period by period, and acts on daemons. The daemons
 //! hold the memory of the rule: windows that are not acknowledged, and the reasons of changes in their histories.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +9,16 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
-use twinprobe_ebpf_common::window::shape::WindowShape;
-use twinprobe_rules::{Decision, FleetRule, NodeWindow, PeriodDecision, end_of, period_of, state_before};
+use tokio::time::Instant;
+use twinprobe_rules::{FleetRule, MissingValue, NoValue, NodeWindow, end_of, period_of};
 
 use super::document::NamedRule;
-use super::members::{ActionFaults, FleetFiring, RuleMembers, RuleQuestion};
+use super::members::{RuleMembers, RuleQuestion};
+use super::outbox::FleetOutbox;
 use super::periods::Periods;
-use super::standing::{RuleStanding, change};
-use crate::receiver::StreamItem;
+use super::shapes::KnownFits;
+use super::standing::change;
+use crate::receiver::{StreamItem, StreamWindow};
 use crate::run::acks::Outstanding;
 use crate::run::gather::Parcel;
 use crate::run::stopping::Stopping;
@@ -30,6 +32,8 @@ const LOOK: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(200);
 /// The pause if a look is due immediately.
 const LEAST: Duration = Duration::from_millis(1);
+/// With `--once`, the time without a window after which the rule waits for no node any more.
+const STALL: Duration = Duration::from_secs(5);
 const NO_WINDOWS: &str = "no daemon has the watched probe with a window.interval";
 
 /// A rule with its queue.
@@ -47,38 +51,59 @@ pub struct RuleLane {
 }
 
 /// The windows that the lane has received so far.
-struct PeriodProgress {
-    members: RuleMembers,
+pub(super) struct PeriodProgress {
+    pub members: RuleMembers,
     periods: Periods<Parcel>,
-    length: Duration,
-    /// The rule, once there was a window that it can judge.
+    pub length: Duration,
+    /// The rule, after the first window that the rule can judge.
     judge: Option<FleetRule>,
-    /// The reason why it can't judge the windows so far.
-    refused: Option<String>,
-    /// Windows of periods that were judged and that the next process needs, oldest first: their places and tickets. Their
-    /// documents are gone, so that they take no memory.
+    /// The shapes of windows so far, and whether the rule can judge such windows.
+    fits: KnownFits,
+    pub outbox: FleetOutbox,
+    /// The oldest period with a notification that a stream with `--once` could not send.
+    pub unsent: Option<u64>,
+    /// The condition without a value in the last period.
+    no_value: Option<MissingValue>,
+    /// Nodes that have sent windows, and that no daemon has said to be.
+    unknown: BTreeSet<String>,
+    /// The time of the last window.
+    heard: Instant,
+    /// The places and tickets of judged windows that the next process needs, oldest first. Without documents,
+    /// these entries take little memory.
     held: VecDeque<(u64, Arc<Outstanding>, u64)>,
     judged: Option<u64>,
 }
 
 impl RuleLane {
-    /// Runs until nothing can come any more, or the stream stops.
+    /// Runs until nothing can come any more, or the stream stops. Returns false if something is left that the stream could not
+    /// end.
     pub async fn run(mut self) -> bool {
-        let Some(mut progress) = self.begin().await else { return true };
+        let Some(mut progress) = self.begin().await else { return !self.once };
         let (mut look, mut looks) = (tokio::time::interval(LOOK), JoinSet::new());
         look.reset();
         loop {
             let stopping = self.stopping.clone();
-            let pause = progress.pause();
+            let (pause, stalled) = (progress.pause(), progress.heard + STALL);
+            let mut latest = if self.once { 0 } else { now() };
             tokio::select! {
                 parcel = self.inbox.recv() => match parcel {
                     Some(parcel) => self.add(&mut progress, parcel),
                     None => {
-                        self.judge_ready(&mut progress, i64::MAX).await;
-                        return true;
+                        tokio::select! {
+                            () = self.judge_ready(&mut progress, i64::MAX) => {}
+                            () = stopping.stopped() => return true,
+                        }
+                        return self.arrived(&mut progress).await;
                     }
                 },
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep_until(stalled), if self.once => {
+                    (progress.heard, latest) = (Instant::now(), i64::MAX);
+                }
+                () = tokio::time::sleep(pause), if !self.once => latest = now(),
+                (period, arrived) = progress.outbox.next() => {
+                    self.note_arrival(&mut progress, period, arrived);
+                    self.release(&mut progress);
+                }
                 // A daemon that does not answer must not delay the windows of the others.
                 _ = look.tick(), if looks.is_empty() => {
                     looks.spawn(self.question(None));
@@ -86,16 +111,15 @@ impl RuleLane {
                 Some(seen) = looks.join_next() => self.seen(&mut progress, seen.unwrap_or_default()),
                 () = stopping.stopped() => return true,
             }
-            let now = if self.once { 0 } else { now() };
             tokio::select! {
-                () = self.judge_ready(&mut progress, now) => {}
+                () = self.judge_ready(&mut progress, latest) => {}
                 // As after a kill, the next process takes the actions that are left.
                 () = stopping.stopped() => return true,
             }
         }
     }
 
-    /// Asks the daemons as they are now.
+    /// Asks the present daemons.
     fn question(&self, remembered: Option<i64>) -> impl Future<Output = RuleMembers> + use<> {
         let (rule, watch) = (self.rule.name.clone(), self.rule.document.watch.clone());
         let question = RuleQuestion { rule, watch, collector: self.collector.clone(), remembered };
@@ -114,9 +138,20 @@ impl RuleLane {
                 change(&self.rule.standing, |standing| (standing.acting, standing.fault) = (acting, None));
                 let nodes = members.nodes.len();
                 tracing::info!(rule = self.rule.name, nodes, period = ?length, "the rule begins");
-                let (periods, held) = (Periods::new(length, now()), VecDeque::new());
-                let (judge, refused, judged) = (None, None, None);
-                return Some(PeriodProgress { members, periods, length, judge, refused, held, judged });
+                return Some(PeriodProgress {
+                    members,
+                    periods: Periods::new(length, now()),
+                    length,
+                    judge: None,
+                    fits: KnownFits::default(),
+                    outbox: FleetOutbox::default(),
+                    unsent: None,
+                    no_value: None,
+                    unknown: BTreeSet::new(),
+                    heard: Instant::now(),
+                    held: VecDeque::new(),
+                    judged: None,
+                });
             }
             change(&self.rule.standing, |standing| standing.fault = Some(NO_WINDOWS.to_owned()));
             if !told {
@@ -146,9 +181,11 @@ impl RuleLane {
         let (daemons, nodes) = (self.daemons.all(), &mut progress.members.nodes);
         nodes.retain(|_, member| daemons.iter().any(|daemon| Arc::ptr_eq(daemon, &member.daemon)));
         nodes.extend(members.nodes);
+        progress.unknown.clear();
     }
 
     fn show(&self, members: &RuleMembers) {
+        self.counts.nodes.set(i64::try_from(members.nodes.len()).unwrap_or(i64::MAX));
         change(&self.rule.standing, |standing| {
             standing.nodes = members.nodes.keys().cloned().collect();
             standing.absent.clone_from(&members.absent);
@@ -156,6 +193,7 @@ impl RuleLane {
     }
 
     fn add(&self, progress: &mut PeriodProgress, parcel: Parcel) {
+        progress.heard = Instant::now();
         let StreamItem::Window(window) = &*parcel.item else {
             tracing::warn!(
                 rule = self.rule.name,
@@ -194,42 +232,60 @@ impl RuleLane {
     /// Judges the periods that are complete, or overdue at `now`.
     async fn judge_ready(&self, progress: &mut PeriodProgress, now: i64) {
         while let Some((period, parcels)) = progress.periods.take(progress.members.nodes.keys(), now) {
-            if parcels.iter().any(|(node, _)| !progress.members.nodes.contains_key(node))
-                && let Ok(members) = tokio::time::timeout(LOOK, self.question(None)).await
-            {
-                self.seen(progress, members);
-            }
+            self.know(progress, parcels.iter().map(|(node, _)| node)).await;
             let parcels: Vec<Parcel> = parcels.into_iter().map(|(_, parcel)| parcel).collect();
-            self.judge(progress, period, &parcels).await;
+            let judged = self.judge(progress, period, &parcels).await;
             progress.judged = Some(period);
-            for Parcel { item, outstanding, ticket, .. } in parcels {
-                self.meter.stored(&item, false);
+            for (index, Parcel { item, outstanding, ticket, .. }) in parcels.into_iter().enumerate() {
+                if judged.contains(&index) {
+                    self.meter.stored(&item, false);
+                } else {
+                    self.counts.unjudged.inc();
+                }
                 progress.held.push_back((period, outstanding, ticket));
             }
-            // The next process reads the windows that this process's state comes from.
-            let needed = u64::from(self.rule.document.windows.unwrap_or(1));
-            let is_over = |(held, ..): &mut (u64, _, _)| *held + needed <= period;
-            while let Some((_, outstanding, ticket)) = progress.held.pop_front_if(is_over) {
-                outstanding.stored(ticket);
-            }
+            self.release(progress);
         }
     }
 
-    async fn judge(&self, progress: &mut PeriodProgress, period: u64, parcels: &[Parcel]) {
-        let windows = parcels.iter().filter_map(|parcel| match &*parcel.item {
-            StreamItem::Window(window) => {
-                let document: Value = serde_json::from_slice(&window.document).ok()?;
-                Some((window, document))
-            }
-            StreamItem::Gap(_) => None,
-        });
-        let windows: Vec<_> = windows.collect();
-        let Some((first, _)) = windows.first() else { return };
-        if progress.judge.is_none() && !self.fits(progress, period, (*first.shape).clone()) {
+    /// Asks the daemons again if windows are from an unknown node, because the rule may have to act there.
+    async fn know(&self, progress: &mut PeriodProgress, nodes: impl Iterator<Item = &String>) {
+        let new: Vec<String> = nodes
+            .filter(|node| !progress.members.nodes.contains_key(*node) && !progress.unknown.contains(*node))
+            .cloned()
+            .collect();
+        if new.is_empty() {
             return;
         }
-        let Some(judge) = &mut progress.judge else { return };
-        let none = std::collections::BTreeMap::new();
+        if let Ok(members) = tokio::time::timeout(LOOK, self.question(None)).await {
+            self.seen(progress, members);
+        }
+        let known = &progress.members.nodes;
+        progress.unknown.extend(new.into_iter().filter(|node| !known.contains_key(node)));
+    }
+
+    /// Acknowledges windows that the next process does not need: neither for the state of the rule, nor for notifications that
+    /// have not arrived.
+    pub(super) fn release(&self, progress: &mut PeriodProgress) {
+        let Some(period) = progress.judged else { return };
+        let needed = u64::from(self.rule.document.windows.unwrap_or(1));
+        let told = progress.outbox.oldest().into_iter().chain(progress.unsent).min();
+        let is_over = |(held, ..): &mut (u64, _, _)| {
+            *held + needed <= period && told.is_none_or(|oldest| *held < oldest)
+        };
+        while let Some((_, outstanding, ticket)) = progress.held.pop_front_if(is_over) {
+            outstanding.stored(ticket);
+        }
+    }
+
+    /// Judges the windows of a period. Returns the places of those that the rule could judge.
+    async fn judge(&self, progress: &mut PeriodProgress, period: u64, parcels: &[Parcel]) -> BTreeSet<usize> {
+        let (windows, judged, fault) = self.fitting(progress, period, parcels);
+        let Some(judge) = progress.judge.as_mut().filter(|_| !windows.is_empty()) else {
+            change(&self.rule.standing, |standing| standing.fault = fault);
+            return judged;
+        };
+        let none = BTreeMap::new();
         let labels = |node: &str| progress.members.nodes.get(node).map_or(&none, |member| &member.labels);
         let views: Vec<_> = windows
             .iter()
@@ -240,6 +296,14 @@ impl RuleLane {
             .collect();
         let was_stopped = judge.state.stopped.is_some();
         let decided = judge.step(period, &views);
+        let missing = decided.missing.filter(|missing| missing.why == NoValue::Number);
+        let no_value = missing.map(|missing| missing.to_string());
+        if let Some(reason) = no_value.as_ref().filter(|_| progress.no_value != missing) {
+            tracing::warn!(rule = self.rule.name, period, reason, "the rule does not fire");
+        }
+        progress.no_value = missing;
+        // One change: each one wakes those who follow the state.
+        change(&self.rule.standing, |standing| standing.fault = no_value.or(fault));
         self.counts.periods.inc();
         if let Some(reason) = judge.state.stopped.as_ref().filter(|_| !was_stopped) {
             tracing::error!(
@@ -251,76 +315,47 @@ impl RuleLane {
         }
         let stopped = judge.state.stopped.clone();
         self.act(progress, period, decided).await;
-        // A reader who sees that the rule has stopped may rely on the end of its actions.
+        // A reader who sees the stopped rule may rely on the end of its actions.
         change(&self.rule.standing, |standing| standing.stopped = stopped);
+        judged
     }
 
-    /// Makes the rule for windows of this shape. Returns false if it can't judge them.
-    fn fits(&self, progress: &mut PeriodProgress, period: u64, shape: WindowShape) -> bool {
-        let actions = self.rule.document.actions.len();
-        let state = state_before(&progress.members.events, period, progress.length, actions);
-        match FleetRule::new(self.rule.document.clone(), shape, progress.length, state) {
-            Ok(judge) => {
-                self.counts.stopped.set(0);
-                change(&self.rule.standing, |standing| standing.fault = None);
-                progress.judge = Some(judge);
-                true
-            }
-            Err(rejection) => {
-                // A replacement of the probe may bring windows that fit.
-                self.counts.stopped.set(1);
-                let reason = rejection.findings.first().map(|finding| finding.message.clone());
-                if progress.refused != reason {
-                    tracing::error!(rule = self.rule.name, reason, "the windows can't be judged");
-                    change(&self.rule.standing, |standing| standing.fault.clone_from(&reason));
-                    progress.refused = reason;
+    /// Returns the windows that the rule can judge, their places, and the reason if it can't judge the others.
+    fn fitting<'a>(
+        &self,
+        progress: &mut PeriodProgress,
+        period: u64,
+        parcels: &'a [Parcel],
+    ) -> FittingWindows<'a> {
+        let (mut windows, mut judged, mut fault) = (Vec::new(), BTreeSet::new(), None);
+        for (index, parcel) in parcels.iter().enumerate() {
+            let StreamItem::Window(window) = &*parcel.item else { continue };
+            let place = (period, progress.length);
+            let fits = progress.fits.check(&self.rule, &window.shape, place, &progress.members.events);
+            let fits = fits.and_then(|judge| {
+                let document = serde_json::from_slice(&window.document).map_err(|error| error.to_string())?;
+                Ok((judge, document))
+            });
+            match fits {
+                Ok((judge, document)) => {
+                    if let Some(judge) = judge {
+                        progress.judge.get_or_insert(*judge);
+                    }
+                    judged.insert(index);
+                    windows.push((window, document));
                 }
-                false
+                Err(reason) => fault = Some(reason),
             }
         }
-    }
-
-    async fn act(&self, progress: &PeriodProgress, period: u64, decided: PeriodDecision) {
-        let PeriodDecision { decision, actions, nodes } = decided;
-        let end = end_of(period, progress.length);
-        let rule = &self.rule;
-        match (decision, actions) {
-            (Some(Decision::Fire { .. }), Ok(actions)) => {
-                tracing::info!(rule = rule.name, period, ?nodes, "fires");
-                self.counts.firings.inc();
-                let mut failed = ActionFaults::new();
-                for (index, action) in actions.iter().enumerate() {
-                    let firing = FleetFiring { rule, end, nodes: &nodes };
-                    failed.extend(progress.members.take(index, action, firing).await);
-                }
-                self.acted(failed, |standing| (standing.fired, standing.acting) = (Some(end), nodes));
-            }
-            (Some(Decision::Fire { .. }), Err(error)) => {
-                tracing::error!(rule = rule.name, period, error, "the actions can't be made");
-                let failed = vec![(String::new(), format!("the actions can't be made: {error}"))];
-                self.acted(failed, |standing| standing.fired = Some(end));
-            }
-            (Some(Decision::End { .. }), _) => {
-                tracing::info!(rule = rule.name, period, "the condition of the rule has ended");
-                let failed = progress.members.end(rule, end).await;
-                self.acted(failed, |standing| {
-                    standing.ended = Some(end);
-                    standing.acting.clear();
-                });
-            }
-            (None, _) => {}
-        }
-    }
-
-    /// Shows the outcome of actions.
-    fn acted(&self, failed: ActionFaults, with: impl FnOnce(&mut RuleStanding)) {
-        self.counts.failures.inc_by(u64::try_from(failed.len()).unwrap_or(u64::MAX));
-        change(&self.rule.standing, |standing| {
-            standing.failed = failed.into_iter().collect();
-            with(standing);
-        });
+        // A replacement of the probe may bring windows that fit, so this state ends by itself.
+        let has_stopped = progress.judge.as_ref().is_some_and(|judge| judge.state.stopped.is_some());
+        self.counts.stopped.set((has_stopped || windows.is_empty()).into());
+        (windows, judged, fault)
     }
 }
+
+/// Windows with their documents, their places among the parcels, and the reason why others are left out.
+type FittingWindows<'a> = (Vec<(&'a StreamWindow, Value)>, BTreeSet<usize>, Option<String>);
 
 impl PeriodProgress {
     /// The time until the next period is judged in any case.

@@ -1,16 +1,16 @@
-//! The nodes of a fleet as a rule sees them: their daemons, the actions that these have taken for the rule, and the actions
-//! that are left.
+//! The nodes of a fleet as a rule sees them: their daemons, the actions that daemons have taken for the rule,
+//! and the actions that are left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::JoinSet;
 use twinprobe_api::{ChangeKind, ConfigDocument, RuleAction, RuleChange, RuleProbe};
-use twinprobe_client::{Notification, notify};
-use twinprobe_rules::{FleetEvent, reason, reason_back};
+use twinprobe_client::Client;
+use twinprobe_rules::{FleetEvent, PeriodValues, reason, reason_back};
 
 use super::changes::ChangedDaemon;
 use super::document::NamedRule;
@@ -23,8 +23,6 @@ pub const LABEL: &str = "fleet_rule";
 /// The attempts at an action, and the time before the second one. It doubles each time.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(200);
-/// The time that a receiver of notifications has to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A daemon whose probe a rule watches.
 #[derive(Clone, Debug)]
@@ -32,13 +30,15 @@ pub struct RuleMember {
     pub daemon: Arc<SourceDaemon>,
     pub labels: BTreeMap<String, String>,
     config: ConfigDocument,
+    /// True if the rule decides about packets by a configuration of its own. Otherwise no action may do so.
+    may_enforce: bool,
 }
 
 /// The daemons that have the watched probe, by their nodes.
 #[derive(Debug, Default)]
 pub struct RuleMembers {
     pub nodes: BTreeMap<String, RuleMember>,
-    /// The other daemons by their names, and why their windows do not count.
+    /// The other daemons by their names, with the reasons why their windows do not count.
     pub absent: BTreeMap<String, NodeFault>,
     /// The length of a period: the longest interval of windows.
     pub length: Option<Duration>,
@@ -48,7 +48,7 @@ pub struct RuleMembers {
     pub acting: BTreeSet<String>,
 }
 
-/// The failures of actions: the nodes, and why. A notification has no node.
+/// The failures of actions: the nodes, and why.
 pub type ActionFaults = Vec<(String, String)>;
 
 /// The question for daemons.
@@ -62,18 +62,20 @@ pub struct RuleQuestion {
     pub remembered: Option<i64>,
 }
 
-/// The firing that an action belongs to.
+/// The firing to which an action belongs.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetFiring<'a> {
     pub rule: &'a NamedRule,
     /// The end of the period, nanoseconds since the Unix epoch.
     pub end: i64,
     pub nodes: &'a BTreeSet<String>,
+    /// The values for templates; none at the end of actions.
+    pub values: Option<&'a Arc<PeriodValues>>,
 }
 
 impl RuleMembers {
-    /// Asks all daemons for the watched probe, and for their stored events of the rule after the time `remembered`. Without it
-    /// their histories, which are long, are not read.
+    /// Asks all daemons for the watched probe, and for their stored events of the rule after the time
+    /// `remembered`. Without this time their long histories are not read.
     pub async fn ask(daemons: Vec<Arc<SourceDaemon>>, asked: RuleQuestion) -> Self {
         let (mut answers, asked) = (JoinSet::new(), Arc::new(asked));
         for daemon in daemons {
@@ -98,20 +100,20 @@ impl RuleMembers {
     }
 
     /// Takes an action at the nodes of a firing. A failure at one node delays no other. Returns the failures.
-    pub async fn take(&self, index: usize, action: &RuleAction, firing: FleetFiring<'_>) -> ActionFaults {
+    pub async fn take(&self, action: &RuleAction, firing: FleetFiring<'_>) -> ActionFaults {
         match action {
-            RuleAction::Apply(probe) => self.at_each(firing, &NodeWork::Apply(probe.clone())).await,
+            RuleAction::Apply(probe) => {
+                self.at_each(firing, &NodeWork::Apply(probe.clone(), firing.values.cloned())).await
+            }
             RuleAction::Change(change) => self.at_each(firing, &NodeWork::Change(change.clone())).await,
             RuleAction::Delete(name) => {
                 self.at_each(firing, &NodeWork::Delete { name: name.clone(), is_own: false }).await
             }
-            RuleAction::Notify(url) => match tell(url, index, firing).await {
-                Ok(()) => Vec::new(),
-                Err(error) => vec![(String::new(), format!("a notification did not arrive: {error}"))],
-            },
+            // The outbox of the rule has it.
+            RuleAction::Notify(_) => Vec::new(),
             RuleAction::Mark(text) => {
-                tracing::info!(rule = firing.rule.name, text, "the rule marks a window");
-                Vec::new()
+                let work = NodeWork::Mark { probe: firing.rule.document.watch.clone(), text: text.clone() };
+                self.at_each(firing, &work).await
             }
         }
     }
@@ -119,7 +121,7 @@ impl RuleMembers {
     /// Ends the rule's actions at all nodes. Returns the failures.
     pub async fn end(&self, rule: &NamedRule, end: i64) -> ActionFaults {
         let nodes = self.nodes.keys().cloned().collect();
-        let firing = FleetFiring { rule, end, nodes: &nodes };
+        let firing = FleetFiring { rule, end, nodes: &nodes, values: None };
         let mut failures = Vec::new();
         for action in &rule.document.actions {
             let work = match action {
@@ -133,13 +135,17 @@ impl RuleMembers {
     }
 
     async fn at_each(&self, firing: FleetFiring<'_>, work: &NodeWork) -> ActionFaults {
-        let mut nodes = JoinSet::new();
+        let (mut nodes, mut failures) = (JoinSet::new(), Vec::new());
         for node in firing.nodes {
-            let Some(member) = self.nodes.get(node) else { continue };
+            let Some(member) = self.nodes.get(node) else {
+                failures.push((node.clone(), "no daemon of this name answers".to_owned()));
+                continue;
+            };
             let of = (firing.rule.name.clone(), firing.end);
-            nodes.spawn(member.clone().carry_out(node.clone(), of, work.clone()));
+            let may_enforce = firing.rule.document.may_enforce();
+            let member = RuleMember { may_enforce, ..member.clone() };
+            nodes.spawn(member.carry_out(node.clone(), of, work.clone()));
         }
-        let mut failures = Vec::new();
         while let Some(done) = nodes.join_next().await {
             match done {
                 Ok((_, Ok(()))) => {}
@@ -154,7 +160,7 @@ impl RuleMembers {
 /// The work that is left at a node.
 #[derive(Clone, Debug)]
 enum NodeWork {
-    Apply(Box<RuleProbe>),
+    Apply(Box<RuleProbe>, Option<Arc<PeriodValues>>),
     Change(RuleChange),
     /// Gives the probe of this name the configuration from before the rule.
     ChangeBack(String),
@@ -163,35 +169,11 @@ enum NodeWork {
         name: String,
         is_own: bool,
     },
-}
-
-/// Sends a firing to a URL.
-async fn tell(url: &str, index: usize, firing: FleetFiring<'_>) -> Result<(), String> {
-    let rule = &firing.rule.name;
-    let identity = format!("{rule}/{}/{index}", firing.end);
-    let time = jiff::Timestamp::from_nanosecond(firing.end.into()).unwrap_or_default().to_string();
-    let (probe, nodes) = (&firing.rule.document.watch, firing.nodes);
-    let body = json!({ "rule": rule, "probe": probe, "nodes": nodes, "time": time, "identity": identity });
-    let (identity, body) = (&*identity, &body);
-    let mut attempt = 1;
-    loop {
-        let sent = match firing.rule.keys().await {
-            Ok(keys) => {
-                let keys = keys.as_ref();
-                notify(&Notification { url, identity, body, keys, patience: PATIENCE }).await
-            }
-            Err(error) => Err(error),
-        };
-        match sent {
-            Ok(()) => return Ok(()),
-            Err(error) if attempt >= ATTEMPTS => {
-                tracing::error!(rule, error, "a notification did not arrive");
-                return Err(error);
-            }
-            Err(_) => tokio::time::sleep(pause(attempt)).await,
-        }
-        attempt += 1;
-    }
+    /// Marks the audit log.
+    Mark {
+        probe: String,
+        text: String,
+    },
 }
 
 fn pause(attempt: u32) -> Duration {
@@ -201,7 +183,7 @@ fn pause(attempt: u32) -> Duration {
 /// A daemon with the watched probe: its node, its interval of windows, and its stored events of the rule.
 type MemberAnswer = (String, RuleMember, Option<Duration>, Vec<FleetEvent>);
 
-/// Asks a daemon. If its windows do not count, returns its name and the reason.
+/// Asks a daemon. Returns its name and the reason if its windows do not count.
 async fn about(
     daemon: Arc<SourceDaemon>,
     asked: Arc<RuleQuestion>,
@@ -244,7 +226,7 @@ async fn ask(
         let event = FleetEvent::of_reason(entry.message.as_deref()?, rule, is_put)?;
         remembered.is_some_and(|since| event.end > since).then_some(event)
     });
-    let member = RuleMember { daemon: Arc::clone(daemon), labels: status.labels, config };
+    let member = RuleMember { daemon: Arc::clone(daemon), labels: status.labels, config, may_enforce: false };
     Ok(Some((status.node, member, length, events.collect())))
 }
 
@@ -260,12 +242,16 @@ impl RuleMember {
         let mut attempt = 1;
         loop {
             let done = match &work {
-                NodeWork::Apply(probe) => self.apply(probe, &rule, &why).await,
-                NodeWork::Change(change) => ChangedDaemon(&self.daemon).change(change, &rule, &why).await,
+                NodeWork::Apply(probe, values) => self.apply(probe, values.as_deref(), &rule, &why).await,
+                NodeWork::Change(change) => self.changed().change(change, &rule, &why).await,
                 NodeWork::ChangeBack(name) => {
-                    ChangedDaemon(&self.daemon).change_back(name, &rule, &reason_back(&rule, end)).await
+                    self.changed().change_back(name, &rule, &reason_back(&rule, end)).await
                 }
                 NodeWork::Delete { name, is_own } => self.delete(name, *is_own, &rule, &why).await,
+                NodeWork::Mark { probe, text } => {
+                    let (client, text) = (self.daemon.client(), format!("{why}: {text}"));
+                    self.daemon.ask(client.mark(probe, &text)).await.map_err(|error| error.to_string())
+                }
             };
             match done {
                 Ok(()) => return (node, Ok(())),
@@ -279,14 +265,40 @@ impl RuleMember {
         }
     }
 
-    /// Deploys a probe of the rule, or renews its lease.
-    async fn apply(&self, probe: &RuleProbe, rule: &str, why: &str) -> Result<(), String> {
+    /// The client for changes, with the role that the rule has at the node.
+    fn client(&self) -> Client {
+        let client = self.daemon.client();
+        if self.may_enforce { client } else { client.at_most("operator") }
+    }
+
+    fn changed(&self) -> ChangedDaemon<'_> {
+        ChangedDaemon { daemon: &self.daemon, client: self.client() }
+    }
+
+    /// Deploys a probe of the rule, or renews the probe's lease.
+    async fn apply(
+        &self,
+        probe: &RuleProbe,
+        values: Option<&PeriodValues>,
+        rule: &str,
+        why: &str,
+    ) -> Result<(), String> {
         if self.owner(&probe.name).await?.is_some_and(|owner| owner.as_deref() != Some(rule)) {
             return Err(format!("there is a probe {} that this rule has not made", probe.name));
         }
-        let mut config = configuration(probe, &self.config)?;
+        let mut client = self.client();
+        let template = match (&probe.template, values) {
+            (Some(name), Some(values)) => {
+                // Nothing has checked the verdicts of the node's template.
+                client = client.at_most("operator");
+                let template = self.daemon.ask(client.template(name)).await;
+                let template = template.and_then(|answer| Ok(answer.read()?));
+                Some(values.fill(&template.map_err(|error| error.to_string())?.config)?)
+            }
+            _ => None,
+        };
+        let mut config = configuration(probe, template, &self.config)?;
         config.labels.get_or_insert_default().insert(LABEL.to_owned(), rule.to_owned());
-        let client = self.daemon.client();
         let put = self.daemon.ask(client.put(&probe.name, &config, Some(why))).await;
         put.map(drop).map_err(|error| error.to_string())
     }
@@ -295,14 +307,15 @@ impl RuleMember {
         if is_own && self.owner(name).await?.flatten().as_deref() != Some(rule) {
             return Ok(());
         }
-        let client = self.daemon.client();
+        let client = self.client();
         match self.daemon.ask(client.delete(name, Some(why))).await {
             Err(error) if error.status() != Some(404) => Err(error.to_string()),
             _ => Ok(()),
         }
     }
 
-    /// Returns the rule that has made a probe; `Some(None)` if it was not a fleet's rule, `None` if the probe does not exist.
+    /// Returns the rule that has made a probe; `Some(None)` if no rule of a fleet has made it, `None` if the
+    /// probe does not exist.
     async fn owner(&self, name: &str) -> Result<Option<Option<String>>, String> {
         let client = self.daemon.client();
         match self.daemon.ask(client.status(name)).await.and_then(|answer| Ok(answer.read()?)) {
@@ -313,14 +326,19 @@ impl RuleMember {
     }
 }
 
-/// Returns the configuration of a probe: one of the library, or that of the rule. A configuration without interfaces gets those
-/// of the watched probe.
-fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<ConfigDocument, String> {
-    let mut config: ConfigDocument = match (&probe.probe, &probe.config) {
-        (Some(name), _) => twinprobe_library::library_probe(name).map_err(|error| error.to_string())?,
-        (None, Some(config)) => serde_json::from_value(Value::Object(config.clone()))
+/// Returns the configuration of a probe: that of the template, one of the library, or that of the rule. A configuration without
+/// interfaces gets those of the watched probe.
+fn configuration(
+    probe: &RuleProbe,
+    template: Option<ConfigDocument>,
+    watched: &ConfigDocument,
+) -> Result<ConfigDocument, String> {
+    let mut config: ConfigDocument = match (template, &probe.probe, &probe.config) {
+        (Some(template), ..) => template,
+        (None, Some(name), _) => twinprobe_library::library_probe(name).map_err(|error| error.to_string())?,
+        (None, None, Some(config)) => serde_json::from_value(Value::Object(config.clone()))
             .map_err(|error| format!("config: {error}"))?,
-        (None, None) => return Err("names no probe of the library".to_owned()),
+        (None, None, None) => return Err("names no probe of the library".to_owned()),
     };
     config.name = Some(probe.name.clone());
     config.expires = Some(probe.expires.clone());

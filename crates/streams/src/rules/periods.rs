@@ -1,4 +1,5 @@
-//! The windows that wait for those of other nodes, by the periods that they end in. Times are nanoseconds since the Unix epoch.
+//! The windows that wait for windows of other nodes, by the periods in which they end. Times are nanoseconds
+//! since the Unix epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use twinprobe_rules::end_of;
 #[derive(Debug)]
 pub struct Periods<T> {
     waiting: BTreeMap<u64, Vec<(String, T)>>,
-    /// For each node, the last period in which it has a window.
+    /// For each node, the last period in which one of its windows ends.
     last: BTreeMap<String, u64>,
     /// The nodes that did not come in time the last time.
     silent: BTreeSet<String>,
@@ -35,8 +36,8 @@ impl<T> Periods<T> {
         self.waiting.entry(period).or_default().push((node.to_owned(), item));
     }
 
-    /// Notes a window that came after its period was judged. A node whose windows come before the deadlines, though after those of
-    /// the others, is waited for again.
+    /// Notes a window that came after the judgement of its period. After a window that came before the
+    /// deadline, although after the other nodes' windows, the rule waits for the node again.
     pub fn note_late(&mut self, node: &str, period: u64, now: i64) {
         if now < self.deadline_of(period) {
             self.silent.remove(node);
@@ -51,14 +52,14 @@ impl<T> Periods<T> {
         }
     }
 
-    /// The time at which the oldest period is judged even if windows of these nodes are missing.
+    /// The time at which the rule judges the oldest period even if windows of these nodes are missing.
     pub fn deadline<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> Option<i64> {
         let (period, _) = self.waiting.first_key_value()?;
         let missing = nodes.filter(|node| self.is_missing(node, *period));
         Some(missing.map(|node| self.limit(node, *period)).max().unwrap_or(self.begun))
     }
 
-    /// Takes the oldest period if windows of all `nodes` are there, or no node is waited for any more.
+    /// Takes the oldest period if windows of all `nodes` are there, or the rule waits for no node any more.
     pub fn take<'a>(
         &mut self,
         nodes: impl Iterator<Item = &'a String>,
@@ -77,7 +78,8 @@ impl<T> Periods<T> {
         !self.silent.contains(node) && self.last.get(node).is_none_or(|last| *last < period)
     }
 
-    /// The time until which a node is waited for. A node that sends windows from before the start may go on while it does.
+    /// The time until which the rule waits for a node. A node that still sends windows from before the start
+    /// may continue to do so.
     fn limit(&self, node: &String, period: u64) -> i64 {
         let deadline = self.deadline_of(period);
         if self.current.contains(node) {
@@ -91,7 +93,8 @@ impl<T> Periods<T> {
         end_of(period, self.length).saturating_add(self.late())
     }
 
-    /// Windows of a period end up to half a period after its end, and have another period to arrive.
+    /// Windows of a period may end up to half a period after the period's end, and have another period to
+    /// arrive.
     fn late(&self) -> i64 {
         i64::try_from((self.length + self.length / 2).as_nanos()).unwrap_or(i64::MAX)
     }

@@ -1,4 +1,4 @@
-//! The state of a rule over a fleet, for those who show it.
+//! The state of a rule over a fleet, for readers who show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,8 @@ use tokio::sync::watch;
 /// The reason why a node's windows do not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFault {
-    /// `daemon`: it does not answer. `probe`: it has no such probe. `collectors`: the windows are for others.
+    /// `daemon`: it does not answer. `probe`: the daemon has no such probe. `collectors`: the windows are for
+    /// other collectors.
     pub stage: &'static str,
     pub reason: String,
 }
@@ -33,10 +34,10 @@ pub struct RuleStanding {
     pub stopped: Option<String>,
 }
 
-/// The state, and those who follow it.
+/// The state, and the tasks that follow it.
 pub type ShownStanding = watch::Sender<RuleStanding>;
 
-/// Changes the state. Only a real change wakes those who follow it.
+/// Changes the state. Only a real change wakes the tasks that follow the state.
 pub fn change(shown: &ShownStanding, with: impl FnOnce(&mut RuleStanding)) {
     shown.send_if_modified(|standing| {
         let before = standing.clone();

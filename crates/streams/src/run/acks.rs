@@ -20,9 +20,9 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// The progress of each receiver with the windows of one probe.
 #[derive(Debug)]
 pub struct AckBoard {
-    /// The last window up to which the receiver has all, by the number of the lane.
+    /// The last window up to which the receiver has all windows, by the number of the lane.
     positions: Mutex<Vec<Option<u64>>>,
-    /// The last window that all receivers have; 0 at the beginning.
+    /// The last window up to which all receivers have every window; 0 at the beginning.
     common: watch::Sender<u64>,
 }
 
@@ -135,7 +135,7 @@ pub async fn acknowledge(
                 Err(error) => {
                     tracing::warn!(server = daemon.name, %series, seq, %error, "a window could not be acknowledged");
                     daemon.renew();
-                    // A window that is not acknowledged comes again, which receivers recognize.
+                    // A window without an acknowledgement comes again, which receivers recognize.
                     if !backoff.wait(&stopping).await {
                         return false;
                     }

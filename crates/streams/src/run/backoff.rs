@@ -12,7 +12,7 @@ use super::stopping::Stopping;
 pub const TRIES: u32 = 6;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
-/// The longest pause that a receiver gets because it asks for one.
+/// The longest pause that a receiver gets if it asks for one.
 const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
 /// The pauses after failures in a row.
@@ -47,7 +47,8 @@ impl Backoff {
         self.wait_between(Duration::ZERO, LONGEST, stopping).await
     }
 
-    /// Waits for the next pause, within these bounds. `least` is bounded as well, because receivers choose it.
+    /// Waits for the next pause, within these bounds. `least` has a bound as well, because receivers choose
+    /// it.
     pub async fn wait_between(&mut self, least: Duration, most: Duration, stopping: &Stopping) -> bool {
         let pause = self.pause().min(most).max(least.min(LONGEST_ASKED));
         tokio::select! {

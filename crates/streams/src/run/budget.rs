@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The bound, and how much of it is taken.
+/// The bound, and the bytes that are taken.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: usize,
@@ -30,7 +30,7 @@ impl MemoryBudget {
         *self.used.lock()
     }
 
-    /// Waits until this many bytes are free. A request above the whole budget gets all of it.
+    /// Waits until this many bytes are free. A request for more than the whole budget gets the whole budget.
     pub async fn take(self: &Arc<Self>, bytes: usize) -> Charge {
         loop {
             let mut freed = std::pin::pin!(self.freed.notified());
@@ -49,7 +49,7 @@ impl MemoryBudget {
 }
 
 impl Charge {
-    /// Corrects the size after it is known.
+    /// Corrects the size once the exact size is known.
     pub fn resize(&mut self, bytes: usize) {
         let mut used = self.budget.used.lock();
         *used = *used - self.bytes + bytes;

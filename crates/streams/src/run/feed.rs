@@ -23,9 +23,10 @@ use crate::telemetry::meter::{LaneMeter, StreamMeter};
 
 /// The seconds that a request waits for a window.
 const WAIT: u64 = 20;
-/// The pause of a feed that has no connection to wait with.
+/// The pause of a feed that has no connection for a request that waits.
 const PAUSE: Duration = Duration::from_secs(1);
-/// One feed may fill this part of a lane's budget, so that a series that can't continue leaves room for others.
+/// The part of a lane's budget that one feed may fill, so that a series that can't continue leaves room for
+/// others.
 const SHARE: usize = 4;
 
 /// The bytes that an item takes beside its document.
@@ -52,7 +53,7 @@ impl KnownShapes {
         self.0.lock().get(digest).map(Arc::clone)
     }
 
-    /// Returns the known shape that equals this one, which is known from now on.
+    /// Returns the known shape that equals this one; a new shape is known from now on.
     pub fn known(&self, shape: WindowShape) -> Arc<WindowShape> {
         let mut known = self.0.lock();
         Arc::clone(known.entry(shape.digest.clone()).or_insert_with(|| Arc::new(shape)))
@@ -86,9 +87,9 @@ pub struct Step<'a> {
 
 /// The reason why a feed ends or tries again.
 pub enum FeedEnd {
-    /// The probe is not there any more, or is another one.
+    /// The probe no longer exists, or is another one.
     Gone,
-    /// The window was removed after it was listed.
+    /// The window was removed after the list was made.
     Missed,
     /// A failure that may pass.
     Failed(AskError),
@@ -97,7 +98,7 @@ pub enum FeedEnd {
 impl From<AskError> for FeedEnd {
     fn from(error: AskError) -> Self {
         match error.status() {
-            // 400: the configuration does not name the collector any more.
+            // 400: the configuration no longer names the collector.
             Some(400 | 404) => Self::Gone,
             _ => Self::Failed(error),
         }
@@ -136,7 +137,7 @@ impl SeriesFeed {
                     tracing::info!(server = self.daemon.name, series = %self.series, "no more windows come from this probe");
                     return true;
                 }
-                // The next list says what became of the window, unless the daemon could not note it.
+                // The next list tells what has happened to the window, unless the daemon could not note it.
                 Err(FeedEnd::Missed) if after == before => {
                     if !backoff.wait(&stopping).await {
                         return false;
@@ -196,7 +197,7 @@ impl SeriesFeed {
         );
         let name =
             ItemName { series: Arc::clone(&self.series), seq: first, start: "".into(), end: "".into() };
-        // The window behind it is charged for both.
+        // The charge of the next window covers the gap.
         self.put(StreamItem::Gap(StreamGap { name, last, windows }), None, None);
     }
 
@@ -227,8 +228,8 @@ impl SeriesFeed {
         Ok(())
     }
 
-    /// Puts a window into the lane, and the gaps before it. They come together: the next attempt would tell a gap once more
-    /// whose window does not come, or tell it with further windows.
+    /// Puts a window into the lane, and the gaps before it. All come together: without the window, the next
+    /// attempt would tell a gap a second time, or with further windows.
     pub fn deliver(
         &self,
         Step { gaps, entry }: &Step<'_>,
@@ -248,7 +249,8 @@ impl SeriesFeed {
         self.put(StreamItem::Window(StreamWindow { name, document, shape }), Some(entry), Some(charges));
     }
 
-    /// Returns the series of a document: a window that an expired probe of this name has left is of another instance.
+    /// Returns the series of a document: a window of an expired probe of this name belongs to another
+    /// instance.
     fn series_of(&self, document: &[u8]) -> Arc<SeriesName> {
         let is_json = self.inlet.format == Format::Json;
         let field: &[u8] = if is_json { br#","instance":""# } else { br#",instance=""# };
@@ -263,7 +265,8 @@ impl SeriesFeed {
         }
     }
 
-    /// The bytes that a window and the gaps before it may take, which are not known yet.
+    /// An upper guess of the bytes of a window and of the gaps before it, as nothing more precise is known
+    /// yet.
     pub fn guess(&self, step: &Step<'_>) -> usize {
         let bytes = usize::try_from(step.entry.bytes).unwrap_or(usize::MAX);
         bytes.saturating_add(OVERHEAD * step.gaps.len()).min(self.inlet.memory / SHARE)
@@ -285,8 +288,9 @@ impl SeriesFeed {
     }
 }
 
-/// Returns the windows of a list with the gaps between them. Windows of a probe that names no collector do not count as lost if
-/// anybody has acknowledged them: all that are missing between two of them were not sent either.
+/// Returns the windows of a list with the gaps between them. For a probe that names no collector,
+/// windows that any client has acknowledged do not count as lost. So all windows that are missing between two
+/// of the list become a gap: the stream has not sent them either.
 pub fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
     let mut lost = listing.lost.iter().copied().peekable();
     let mut last = after;
@@ -294,7 +298,7 @@ pub fn steps(listing: &Listing, after: u64, is_named: bool) -> Vec<Step<'_>> {
     for entry in &listing.windows {
         let (mut gaps, is_all_missing) = (Vec::new(), !is_named && last > 0);
         while let Some(range) = lost.next_if(|range| range.first < entry.seq) {
-            // The daemon counts unacknowledged windows as lost, but some of them are on their way.
+            // The daemon counts unacknowledged windows as lost, but this stream may be sending some of them.
             let first = range.first.max(last + 1);
             if first <= range.last && !is_all_missing {
                 let windows = range.windows.min(range.last - first + 1);

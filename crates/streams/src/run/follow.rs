@@ -1,5 +1,5 @@
-//! Follows daemons that come and go, as those behind a Service of Kubernetes: begins a look at each new one, and ends that at a
-//! removed one.
+//! Follows a set of daemons that changes, as those behind a Service of Kubernetes: begins a look at each new
+//! daemon, and ends the look at a removed one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::sources::roster::DaemonRoster;
 /// The time between two questions to the API server.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// The daemons that are looked at, and the data for new looks.
+/// The daemons that the stream looks at, and the data for new looks.
 #[derive(Debug)]
 pub struct DaemonFollower {
     credentials: CredentialFiles,
@@ -29,7 +29,7 @@ pub struct DaemonFollower {
     looks: JoinSet<bool>,
 }
 
-/// The daemons that are looked at, by their names.
+/// The daemons that the stream looks at, by their names.
 type FollowedDaemons = BTreeMap<String, (DaemonAddress, Stopping)>;
 
 impl DaemonFollower {
@@ -78,7 +78,7 @@ impl DaemonFollower {
                 () = stopping.stopped() => break,
             }
         }
-        // The list never changes any more: its daemons stay.
+        // The list does not change any more: its daemons stay.
         stopping.stopped().await;
         while self.looks.join_next().await.is_some() {}
         true

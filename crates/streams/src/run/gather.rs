@@ -14,7 +14,8 @@ use crate::receiver::{BatchLimits, SeriesName, StreamItem};
 #[derive(Debug)]
 pub struct Parcel {
     pub item: Arc<StreamItem>,
-    /// The bytes that it takes, of its feed and of its lane; `None` if the next item is charged for both.
+    /// The bytes that the item takes from its feed's and its lane's budget; `None` if the next item's charge
+    /// covers both items.
     pub _charges: Option<[Charge; 2]>,
     pub outstanding: Arc<Outstanding>,
     pub ticket: u64,
@@ -34,8 +35,8 @@ impl Gatherer {
         Self { inbox, limits, next: None }
     }
 
-    /// Adds parcels to `batch` until it is full, the time is over, or the next item's shape differs from that of its series in
-    /// the batch. Returns false if no parcel is left and none will come.
+    /// Adds parcels to `batch` until it is full, the time is over, or the next item's shape differs from its
+    /// series' shape in the batch. Returns false if no parcel is left and none will come.
     pub async fn fill(&mut self, batch: &mut Vec<Parcel>) -> bool {
         let mut open = OpenBatch::default();
         batch.iter().for_each(|parcel| open.add(parcel));

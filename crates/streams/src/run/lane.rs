@@ -24,13 +24,13 @@ pub struct ReceiverLane {
     pub queue: Gatherer,
     pub meter: Arc<LaneMeter>,
     pub stopping: Stopping,
-    /// True if the stream ends once nothing is left: then a receiver that does not answer ends it, too.
+    /// True if the stream ends once nothing is left; then an unreachable receiver ends the stream, too.
     pub once: bool,
 }
 
 /// The reason why a receiver does not have everything.
 enum ReceiverRefusal {
-    /// The receiver may have stored any part of the batch. Its answer may say how long to wait.
+    /// The receiver may have stored any part of the batch. The receiver's answer may say how long to wait.
     Batch(String, Option<Duration>),
     /// The receiver has not stored the items that are left.
     Items(String),
@@ -91,7 +91,7 @@ impl ReceiverLane {
         }
     }
 
-    /// Sends a batch once. Leaves the items in it that the receiver does not have, and returns the reason.
+    /// Sends a batch once. Keeps only items that the receiver does not have, and returns the reason.
     async fn attempt(&mut self, batch: &mut Vec<Parcel>) -> Option<ReceiverRefusal> {
         if batch.is_empty() {
             return None;

@@ -92,13 +92,13 @@ async fn content(
     let document = client.shaped_window(probe, seq, receiver.format().media_type()).await?.body.into();
     let shape = Arc::new(client.shape(probe, seq).await?.read()?);
     let window = StreamWindow { name: name.clone(), document, shape };
-    // One more line than is shown tells whether there are more.
+    // One additional line tells whether there are more.
     let lines = match receiver.content(&window, LINES + 1) {
         Ok(lines) => lines,
         Err(error) => vec![error.to_string()],
     };
     for text in lines.iter().take(LINES) {
-        // Traffic may have made the texts: a terminal must not obey them.
+        // Packets may have shaped the texts: a terminal must not obey them.
         let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
         let shown: String = plain.take(SHOWN).collect();
         let more =

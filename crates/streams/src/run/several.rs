@@ -34,7 +34,7 @@ impl SeriesFeed {
         }
         let (first, mut wanted) = (*after, OVERHEAD);
         while *after < Some(last) && !self.daemon.sends_single() {
-            // An answer holds one of few connections, so that it must not wait for a receiver that takes nothing.
+            // An answer holds one of few connections, so the answer must not wait for a blocked receiver.
             drop(self.charges(wanted).await);
             let before = *after;
             match self.some(after).await? {

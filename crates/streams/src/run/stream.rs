@@ -82,7 +82,7 @@ pub async fn run(
     match (kubernetes, known) {
         (Some(service), _) => _ = watches.spawn(follower.of_service(service)),
         (None, Some(known)) => _ = watches.spawn(follower.of_list(known)),
-        // Lanes end once no feed can put anything into them.
+        // Lanes end once no feed can put anything into them any more.
         (None, None) => drop(follower),
     }
     let is_complete = ended(&mut watches).await & ended(&mut lanes).await;

@@ -1,4 +1,4 @@
-//! Looks which probes a daemon has, and begins a feed for each probe that the stream sends.
+//! Looks for the probes of a daemon, and begins a feed for each probe that the stream sends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ type ProbeIdentity = (String, String);
 impl Watch {
     /// Runs until the stream stops, or, with `once`, until all windows have been sent. Returns false if the daemon could not be
     /// reached.
-    pub async fn run(self) -> bool {
+    pub async fn run(mut self) -> bool {
         let (mut feeds, mut running) = (JoinSet::new(), BTreeSet::<ProbeIdentity>::new());
         let (mut told, mut backoff, mut failures) = (BTreeSet::new(), Backoff::default(), 0);
         let mut whole = true;
@@ -122,6 +122,8 @@ impl Watch {
                 }
             }
         }
+        // A lane ends once nothing can put windows into it, and the feeds end after the lane.
+        self.of.lanes.clear();
         while let Some(ended) = feeds.join_next().await {
             whole &= ended.is_ok_and(|(_, is_complete)| is_complete);
         }
@@ -166,7 +168,12 @@ impl Watch {
                 continue;
             }
             if running.insert(known.clone()) {
-                tracing::info!(server = self.daemon.name, probe = status.name, claim = ?claim, "sending windows");
+                tracing::info!(
+                    server = self.daemon.name,
+                    probe = status.name,
+                    collector = claim.collector(),
+                    "sending windows"
+                );
                 feeds.spawn(self.group(&status, &claim, known));
             }
         }

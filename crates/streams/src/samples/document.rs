@@ -31,7 +31,7 @@ pub enum SampleKind {
     Unknown,
 }
 
-/// The samples that have the same labels but for `le`: one, or those of a histogram.
+/// The samples that have the same labels except `le`: one sample, or the samples of a histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplePoint<'a> {
     pub samples: Vec<NamedSample<'a>>,
@@ -42,7 +42,7 @@ pub struct SamplePoint<'a> {
 pub struct NamedSample<'a> {
     pub name: &'a str,
     pub labels: Vec<(&'a str, Cow<'a, str>)>,
-    /// The number as the document has it, with all digits.
+    /// The number with all digits of the document.
     pub number: &'a str,
 }
 
@@ -52,13 +52,27 @@ impl SampleKind {
     }
 }
 
+impl SampleFamily<'_> {
+    /// The family without its points.
+    pub fn head(&self) -> Self {
+        Self { help: self.help.clone(), points: Vec::new(), ..*self }
+    }
+}
+
+impl SamplePoint<'_> {
+    /// Tells whether the point of a histogram has this sample.
+    pub fn has(&self, sample: &NamedSample<'_>) -> bool {
+        self.samples[0].labels_of_point().eq(sample.labels_of_point())
+    }
+}
+
 impl<'a> NamedSample<'a> {
     /// The value of a label; `None` if there is no such label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| *label == name).map(|(_, value)| &**value)
     }
 
-    /// The nearest floating-point number. The parser has seen that there is one.
+    /// The nearest floating-point number. The parser has checked the number.
     pub fn float(&self) -> f64 {
         self.number.parse().unwrap_or(f64::NAN)
     }

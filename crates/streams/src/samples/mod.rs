@@ -1,6 +1,6 @@
 //! Windows as samples, from their documents in OpenMetrics.
 
-// The receivers of a build decide which of these it needs.
+// The receivers of a build decide which of these modules it needs.
 #![allow(dead_code, reason = "remote write needs no label by its name")]
 
 pub mod document;

@@ -7,21 +7,71 @@ use super::document::{NamedSample, SampleDocument, SampleFamily, SampleKind, Sam
 /// The line that ends a document.
 const END: &str = "# EOF";
 
-/// Reads a document. An error has the line that can't be read.
-pub fn document(text: &[u8]) -> Result<SampleDocument<'_>, String> {
+/// A document, read in pieces.
+pub struct DocumentPieces<'a> {
+    rest: &'a str,
+    /// The family that the next piece continues, without its points.
+    family: Option<SampleFamily<'a>>,
+    /// The most points of a piece.
+    points: usize,
+}
+
+/// Reads a document in pieces of at most so many points, at least one. An error has the line that can't be read.
+pub fn pieces(text: &[u8], points: usize) -> Result<DocumentPieces<'_>, String> {
     let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
-    let mut document = SampleDocument::default();
-    for line in text.lines() {
-        if line == END {
-            return Ok(document);
+    let whole = text.trim_end_matches('\n').strip_suffix(END);
+    let rest = whole.filter(|rest| rest.is_empty() || rest.ends_with('\n'));
+    let rest = rest.ok_or_else(|| format!("the document has no end: {END} is missing"))?;
+    Ok(DocumentPieces { rest, family: None, points: points.max(1) })
+}
+
+impl<'a> DocumentPieces<'a> {
+    fn piece(&mut self) -> Result<SampleDocument<'a>, String> {
+        let mut piece = SampleDocument { families: self.family.take().into_iter().collect() };
+        let mut points = 0;
+        while let Some((line, rest)) = self.rest.split_once('\n') {
+            let unreadable = || format!("{line:?} is not a line of OpenMetrics");
+            if let Some(comment) = line.strip_prefix("# ") {
+                metadata(comment, &mut piece).ok_or_else(unreadable)?;
+            } else {
+                let sample = sample(line).ok_or_else(unreadable)?;
+                let family = piece.families.last_mut().filter(|family| sample.name.starts_with(family.name));
+                let family = family.ok_or_else(unreadable)?;
+                match family.points.last_mut().filter(|last| family.kind.is_histogram() && last.has(&sample))
+                {
+                    Some(point) => point.samples.push(sample),
+                    None if points == self.points => {
+                        self.family = Some(family.head());
+                        if family.points.is_empty() {
+                            piece.families.pop();
+                        }
+                        break;
+                    }
+                    None => {
+                        family.points.push(SamplePoint { samples: vec![sample] });
+                        points += 1;
+                    }
+                }
+            }
+            self.rest = rest;
         }
-        let read = match line.strip_prefix("# ") {
-            Some(comment) => metadata(comment, &mut document),
-            None => sample(line).and_then(|sample| add(sample, &mut document)),
-        };
-        read.ok_or_else(|| format!("{line:?} is not a line of OpenMetrics"))?;
+        Ok(piece)
     }
-    Err(format!("the document has no end: {END} is missing"))
+}
+
+impl<'a> Iterator for DocumentPieces<'a> {
+    type Item = Result<SampleDocument<'a>, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let piece = self.piece();
+        if piece.is_err() {
+            self.rest = "";
+        }
+        Some(piece)
+    }
 }
 
 /// Reads a line behind its `#`.
@@ -56,16 +106,6 @@ fn metadata<'a>(comment: &'a str, document: &mut SampleDocument<'a>) -> Option<(
             family.unit = rest;
         }
         _ => return None,
-    }
-    Some(())
-}
-
-fn add<'a>(sample: NamedSample<'a>, document: &mut SampleDocument<'a>) -> Option<()> {
-    let family = document.families.last_mut().filter(|family| sample.name.starts_with(family.name))?;
-    let last = family.points.last_mut().filter(|_| family.kind.is_histogram());
-    match last.filter(|point| point.samples[0].labels_of_point().eq(sample.labels_of_point())) {
-        Some(point) => point.samples.push(sample),
-        None => family.points.push(SamplePoint { samples: vec![sample] }),
     }
     Some(())
 }
@@ -123,6 +163,36 @@ fn unescaped(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
+    fn whole(text: &str) -> Result<SampleDocument<'_>, String> {
+        pieces(text.as_bytes(), usize::MAX)?.next().unwrap_or_else(|| Ok(SampleDocument::default()))
+    }
+
+    /// All pieces together are the document, and each family in a piece has points.
+    #[test]
+    fn pieces_are_the_document() {
+        let text = "# TYPE a counter\n# HELP a The a.\na_total{k=\"1\"} 1\na_total{k=\"2\"} 2\na_total{k=\"3\"} 3\n\
+                    # TYPE b histogram\n# UNIT b seconds\nb_bucket{k=\"1\",le=\"1.0\"} 1\nb_bucket{k=\"1\",le=\"+Inf\"} 2\n\
+                    b_count{k=\"1\"} 2\nb_bucket{k=\"2\",le=\"+Inf\"} 2\n# TYPE c gauge\nc 7\n# EOF\n";
+        let expected = whole(text).unwrap();
+        for points in 1..8 {
+            let mut together = SampleDocument::default();
+            for piece in pieces(text.as_bytes(), points).unwrap() {
+                let mut families = piece.unwrap().families;
+                let counts: Vec<usize> = families.iter().map(|family| family.points.len()).collect();
+                assert!(
+                    !counts.contains(&0) && counts.iter().sum::<usize>() <= points,
+                    "{points}: {counts:?}"
+                );
+                let continued = together.families.last_mut().filter(|last| last.head() == families[0].head());
+                if let Some(last) = continued {
+                    last.points.append(&mut families.remove(0).points);
+                }
+                together.families.append(&mut families);
+            }
+            assert_eq!(together, expected, "{points}");
+        }
+    }
+
     #[test]
     fn families_have_their_points() {
         let text = "# TYPE twinprobe_probe info\n# HELP twinprobe_probe Where \\\"it\\\" runs.\n\
@@ -132,7 +202,7 @@ mod tests {
                     # TYPE size_bytes gaugehistogram\nsize_bytes_bucket{cpu=\"0\",le=\"1.0\"} 1\n\
                     size_bytes_bucket{cpu=\"0\",le=\"+Inf\"} 3\nsize_bytes_gsum{cpu=\"0\"} 7\n\
                     size_bytes_bucket{cpu=\"1\",le=\"+Inf\"} 0\n# EOF\n";
-        let found = document(text.as_bytes()).unwrap();
+        let found = whole(text).unwrap();
         let shown: Vec<(&str, Vec<usize>)> = found
             .families
             .iter()
@@ -163,7 +233,7 @@ mod tests {
             "# TYPE a smoke\n# EOF\n",
             "# TYPE a gauge\nb 1\n# EOF\n",
         ] {
-            document(text.as_bytes()).unwrap_err();
+            whole(text).unwrap_err();
         }
     }
 }

@@ -8,10 +8,10 @@ use crate::rows::cell::nanoseconds;
 pub const WINDOW_SECONDS: &str = "twinprobe_window_seconds";
 /// The family with the number of each window: where it jumps, windows are missing.
 pub const WINDOW_SEQ: &str = "twinprobe_window_seq";
-/// A family about the document and not about its window.
+/// A family about the document itself.
 const ABOUT_DOCUMENT: &str = "twinprobe_export_skipped";
 
-/// Tells whether a family says something about the window.
+/// Tells whether a family describes the window.
 pub fn is_of_window(family: &SampleFamily<'_>) -> bool {
     family.name != ABOUT_DOCUMENT
 }

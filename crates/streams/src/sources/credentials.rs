@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use twinprobe_client::Credentials;
 
-/// The variable with a token, where no file has one.
+/// The variable with a token, if no file has one.
 const TOKEN: &str = "TWINPROBE_TOKEN";
 
 /// Files with credentials and authorities, all of them optional.

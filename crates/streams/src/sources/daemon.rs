@@ -16,7 +16,7 @@ const REQUESTS: usize = 8;
 /// Polls that wait at one daemon at the same time. Each holds a connection. A daemon gives 64 to one client.
 const POLLS: usize = 24;
 
-/// The time that an answer may take, beside the time that a request asks for.
+/// The time that an answer may take in addition to the time for which a request asks.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The reason why a daemon gave no answer.

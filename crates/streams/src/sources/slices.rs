@@ -76,7 +76,7 @@ impl EndpointNames {
     ///
     /// # Errors
     ///
-    /// Says that no host can have it.
+    /// Returns the reason why no host can have this name.
     pub fn check(&self) -> Result<(), String> {
         let Self { server_name, .. } = self;
         let is_address = server_name.parse::<IpAddr>().is_ok();
@@ -105,8 +105,8 @@ impl EndpointList {
 pub struct FoundEndpoints(BTreeMap<String, (bool, DaemonAddress)>);
 
 impl FoundEndpoints {
-    /// Adds the endpoints of a list. Of several for one node, as in clusters with two kinds of addresses and while pods are
-    /// exchanged, the ready one counts, else the first.
+    /// Adds the endpoints of a list. If a node has several endpoints, the ready one counts, else the first. A
+    /// node has several in clusters with two kinds of addresses, and while pods are exchanged.
     pub fn add(&mut self, list: &EndpointList, names: &EndpointNames) {
         for slice in list.items.iter().filter(|slice| slice.address_type != "FQDN") {
             let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(&names.port));

@@ -121,7 +121,7 @@ impl StreamMeter {
         self.servers.lock().insert(server.to_owned(), None);
     }
 
-    /// A daemon has said which probes it has, or has not answered that question.
+    /// Notes whether a daemon has answered the question for its probes.
     pub fn server_up(&self, server: &str, is_up: bool) {
         self.server_up.get_or_create(&OfServer { server: server.to_owned() }).set(is_up.into());
         self.servers.lock().insert(server.to_owned(), Some(is_up));
@@ -138,7 +138,7 @@ impl StreamMeter {
         self.server_failures.get_or_create(&OfServer { server: server.to_owned() }).inc();
     }
 
-    /// True if every daemon has said which windows it has.
+    /// True if every daemon has listed its windows.
     fn knows_all(&self) -> bool {
         let servers = self.servers.lock();
         !servers.is_empty() && servers.values().all(|up| *up == Some(true))
@@ -194,7 +194,7 @@ impl StreamMeter {
         );
         registry.register(
             "server_up",
-            "1 if the daemon has said which probes it has, when it was asked last",
+            "1 if the daemon has answered the last question for its probes",
             self.server_up.clone(),
         );
         registry.register(
@@ -220,7 +220,8 @@ impl StreamMeter {
             let of = OfReceiver { receiver: lane.label.clone() };
             let (count, seconds) = lane.lag();
             pending.get_or_create(&of).set(count as i64);
-            // A daemon that is away may have windows: without others there is no number then.
+            // A daemon without an answer may have windows. So the number is absent if no other daemon's
+            // windows give it.
             if let Some(seconds) = seconds.or_else(|| self.knows_all().then_some(0.0)) {
                 lag.get_or_create(&of).set(seconds);
             }
@@ -232,10 +233,15 @@ impl StreamMeter {
             "Windows that were read and that the receiver does not have",
             pending,
         );
-        let help = "Age of the oldest of them; no sample without any while a daemon is away";
+        let help = "Age of the oldest pending window; no sample if none is pending and a daemon is away";
         registry.register_with_unit("lag", help, Unit::Seconds, lag);
         registry.register_with_unit("memory", "Documents on their way", Unit::Bytes, memory);
-        registry.register_with_unit("memory_limit", "The most of them", Unit::Bytes, limit);
+        registry.register_with_unit(
+            "memory_limit",
+            "Limit of the documents on their way",
+            Unit::Bytes,
+            limit,
+        );
     }
 }
 
@@ -285,7 +291,7 @@ impl LaneMeter {
         self.up.set(is_up.into());
     }
 
-    /// The number of items on their way, and the age of the oldest in seconds, if there is one.
+    /// The number of items on their way, and the age in seconds of the oldest item.
     fn lag(&self) -> (usize, Option<f64>) {
         let feeds: Vec<Arc<Outstanding>> = self.feeds.lock().iter().filter_map(Weak::upgrade).collect();
         let count = feeds.iter().map(|feed| feed.len()).sum();

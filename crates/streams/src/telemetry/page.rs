@@ -13,7 +13,7 @@ use crate::run::stopping::Stopping;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Binds the address. Returns it with the port that it got.
+/// Binds the address. Returns the page with its port.
 pub async fn bind(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;

@@ -21,6 +21,9 @@ pub struct FleetRuleFamilies {
     firings: RuleCounter,
     failures: RuleCounter,
     stopped: Family<OfFleetRule, Gauge>,
+    unjudged: RuleCounter,
+    waiting: Family<OfFleetRule, Gauge>,
+    nodes: Family<OfFleetRule, Gauge>,
 }
 
 /// The counters of one rule.
@@ -32,8 +35,14 @@ pub struct FleetRuleMeter {
     pub firings: Counter,
     /// Actions that failed at a node, and notifications that did not arrive.
     pub failures: Counter,
-    /// 1 if the rule has stopped itself.
+    /// 1 if the rule has stopped itself, or can't judge the present windows.
     pub stopped: Gauge,
+    /// Windows that the rule could not judge.
+    pub unjudged: Counter,
+    /// The notifications that have not arrived yet.
+    pub waiting: Gauge,
+    /// The nodes whose windows the rule judges.
+    pub nodes: Gauge,
 }
 
 impl FleetRuleFamilies {
@@ -47,6 +56,9 @@ impl FleetRuleFamilies {
             firings: counter(&self.firings),
             failures: counter(&self.failures),
             stopped: self.stopped.get_or_create(&of).clone(),
+            unjudged: counter(&self.unjudged),
+            waiting: self.waiting.get_or_create(&of).clone(),
+            nodes: self.nodes.get_or_create(&of).clone(),
         }
     }
 
@@ -57,8 +69,16 @@ impl FleetRuleFamilies {
         family("rule_periods", "Periods that a rule over the fleet has judged", &self.periods);
         family("rule_late_windows", "Windows that came after their period was judged", &self.late);
         family("rule_firings", "Periods at which a rule over the fleet has fired", &self.firings);
-        family("rule_failures", "Actions of such a rule that failed at a node", &self.failures);
-        let help = "Whether a rule over the fleet has stopped itself";
+        family(
+            "rule_failures",
+            "Actions of such a rule that failed at a node, and notifications that did not arrive",
+            &self.failures,
+        );
+        family("rule_unjudged_windows", "Windows that a rule could not judge", &self.unjudged);
+        let help = "Whether a rule over the fleet has stopped itself, or can't judge the present windows";
         registry.register("rule_stopped", help, self.stopped.clone());
+        let help = "Notifications that have not arrived yet";
+        registry.register("rule_notifications_waiting", help, self.waiting.clone());
+        registry.register("rule_nodes", "Nodes whose windows the rule judges", self.nodes.clone());
     }
 }

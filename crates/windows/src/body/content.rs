@@ -20,7 +20,7 @@ impl Content {
         }
     }
 
-    /// Writes all of it to `out`.
+    /// Writes the whole body to `out`.
     pub fn copy_to(&self, out: &mut impl io::Write) -> io::Result<()> {
         match self {
             Self::Bytes(bytes) => out.write_all(bytes),
@@ -28,7 +28,7 @@ impl Content {
         }
     }
 
-    /// Reads all of it.
+    /// Reads the whole body.
     pub fn into_memory(self) -> io::Result<Self> {
         let Self::File(mut file) = self else { return Ok(self) };
         let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
@@ -45,7 +45,7 @@ impl Content {
         bytes.get(from..)?.get(..length)
     }
 
-    /// Fills `out` from `offset` on. Fails with `UnexpectedEof` if the body ends before.
+    /// Fills `out` from `offset` on. Fails with `UnexpectedEof` if the body ends earlier.
     pub fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::Bytes(bytes) => {

@@ -43,7 +43,7 @@ pub struct UnnamedBody {
     is_named: bool,
 }
 
-/// A body that is on disk, or will be with the change that names it.
+/// A body that is on disk, or will be there together with the change that names it.
 #[derive(Debug)]
 pub struct Body {
     pub id: i64,
@@ -63,7 +63,7 @@ impl Bodies {
         self.next.fetch_max(id.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Begins a body with a number that no other has.
+    /// Begins a body with a new number.
     pub fn draft(&self) -> BodyDraft {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         BodyDraft { id, path: self.file(id), content: Vec::new(), file: None, limit: LARGEST }
@@ -82,10 +82,10 @@ impl Bodies {
         File::open(self.file(id))
     }
 
-    /// Gives a file that is there the name of body `id` as well, to last.
+    /// Gives an existing file the name of body `id` as well, durably.
     pub fn link(&self, id: i64, file: &Path) -> io::Result<()> {
         let path = self.file(id);
-        // The rest of an earlier attempt is not used.
+        // This attempt does not use the rest of an earlier one.
         let _ = fs::remove_file(&path);
         fs::hard_link(file, &path).or_else(|error| match self.path.parent() {
             Some(parent) if error.kind() == io::ErrorKind::NotFound => {
@@ -123,7 +123,8 @@ impl Bodies {
 }
 
 impl BodyDraft {
-    /// Returns the body to be read. Its file loses its name, so that it takes room only until its readers are done.
+    /// Returns the body to be read. Its file loses its name, so that it takes room only until its readers
+    /// have ended.
     pub fn into_content(mut self) -> io::Result<Content> {
         let Some(mut written) = self.file.take() else { return Ok(Content::Bytes(self.content)) };
         written.file.write_all(&self.content)?;
@@ -209,7 +210,7 @@ fn create(path: &Path) -> io::Result<UnnamedBody> {
     Ok(UnnamedBody { file, path: path.to_owned(), is_named: false })
 }
 
-/// Syncs a directory, so that names in it last.
+/// Syncs a directory, so that its names are durable.
 fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }

@@ -8,9 +8,10 @@
 //! | 1, 8 | end: tag, number of chunks |
 //! | 32 | SHA-256 of all before it |
 //!
-//! A table is the lengths of its keys and values and the number of its inner tables (8 bytes each), then these.
-//! Numbers are little-endian. A reader compares the digest before it uses any other content. Every version begins with
-//! the magic and ends with the digest, so a reader distinguishes a file of a later version from a damaged one.
+//! A table is the lengths of its keys and values and the number of its inner tables (8 bytes each), then
+//! these three. Numbers are little-endian. A reader compares the digest before it uses any other content.
+//! Every version begins with the magic and ends with the digest, so a reader distinguishes a file of a later
+//! version from a damaged one.
 
 use std::io::{self, Write};
 
@@ -26,7 +27,7 @@ const CHUNK: u8 = 1;
 const END: u8 = 0;
 const CHUNK_HEAD: u64 = 1 + 4 + 8;
 const TABLE_HEAD: usize = 3 * 8;
-/// The deepest nesting of tables that is read. The kernel has maps in maps, and none in those.
+/// The deepest nesting of tables that is read. The kernel has maps in maps, and no third level.
 const MAX_NESTING: usize = 4;
 /// The number of bytes that are read and digested at once.
 const PIECE: usize = 256 * 1024;
@@ -151,7 +152,7 @@ fn size(table: &RawTable) -> u64 {
 pub enum BodyDigest {
     /// The digest must be compared.
     Unknown,
-    /// The digest was compared, and the file is as it was then.
+    /// The digest was compared, and the file has not changed since.
     Compared,
 }
 
@@ -190,7 +191,7 @@ pub fn examine<H: FileHead>(
     }
     let last = take(file, at, 9, end)?;
     if last[0] != END || number(&last[1..]) != count || at + 9 != end {
-        return Err(damaged("its chunks are not those that were written"));
+        return Err(damaged("its chunks differ from the written ones"));
     }
     Ok((head, chunks))
 }
@@ -258,8 +259,8 @@ fn expect_digest(file: &Content, end: u64, digest: Sha256) -> Result<(), Unusabl
     }
 }
 
-/// Reads `length` bytes at `offset`. Fails if they would end after `end`, before any memory is allocated for a length
-/// that the file only claims.
+/// Reads `length` bytes at `offset`. Fails if the bytes end after `end`, before memory is allocated for a
+/// wrong length in the file.
 fn take(file: &Content, offset: u64, length: u64, end: u64) -> Result<Vec<u8>, Unusable> {
     if offset.checked_add(length).is_none_or(|last| last > end) {
         return Err(damaged("a part of it is missing"));
@@ -275,7 +276,7 @@ fn number(bytes: &[u8]) -> u64 {
 
 fn parse_head<H: FileHead>(bytes: &[u8]) -> Result<H, Unusable> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    // The head may be deeply nested. Its digest has been compared, so it is as it was written.
+    // The head may be deeply nested. Its compared digest shows that it is unchanged.
     json.disable_recursion_limit();
     H::deserialize(&mut json).map_err(|error| damaged(format!("its head can't be read: {error}")))
 }

@@ -15,7 +15,8 @@ pub struct WindowHead {
     #[serde(default)]
     pub origin: Option<Arc<DocumentOrigin>>,
     pub interfaces: Vec<String>,
-    /// The reasons why the numbers are not those of the wire; `None` if they are, or if an earlier version has stored the window.
+    /// The reasons why the numbers are not those of the wire; `None` without such a reason, and for windows
+    /// of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approximate: Option<String>,
     /// The window; its number is in the file's name.
@@ -39,7 +40,7 @@ pub struct WindowHead {
 /// The sums of a window that holds only changes since another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SumChanges {
-    /// The number of the other window, which came right before.
+    /// The number of the previous window, with which the changes begin.
     pub since: u64,
     /// The places of the metrics.
     pub places: Vec<usize>,
@@ -64,9 +65,9 @@ impl WindowHead {
 
 impl FileHead for WindowHead {
     const MAGIC: &'static [u8; 6] = b"tpwind";
-    /// Version 1 had no hidden sums and no ages, version 2 no origin, no samples, and one metric for each map, version 3 no
-    /// times by the wall clock, version 4 no sums of 128 bits, version 5 no changes of sums. A window with whole sums is still
-    /// written as version 5.
+    /// Version 1 had no hidden sums and no ages. Version 2 had no origin, no samples, and one metric for each
+    /// map. Version 3 had no times by the wall clock, version 4 no sums of 128 bits, version 5 no changes of
+    /// sums. A window with whole sums is still written as version 5.
     const VERSION: u8 = 6;
 
     fn version(&self) -> u8 {
@@ -89,8 +90,8 @@ pub enum ClosedBy {
     Request,
     /// The probe's interval is over.
     Schedule,
-    /// A page about all probes, for the sums in the window. No other reader misses the window, so that it is removed with the next
-    /// one. On disk it is one of those that a client asked for.
+    /// A page about all probes, for the sums in the window. Other readers do not need the window, so that it
+    /// is removed with the next one. On disk it looks like a window for a client.
     #[serde(skip_deserializing, rename(serialize = "request"))]
     Page,
 }

@@ -14,13 +14,13 @@ impl StoredWindow {
         self.read(&*source, source.content(self)).map_err(unread)
     }
 
-    /// Reads the whole body once to check its digest. A damaged window is set aside.
+    /// Reads the whole body once and checks its digest. A damaged window is set aside.
     pub fn open(&self) -> Result<WindowReader, WindowError> {
         let source = self.source.upgrade().ok_or(WindowError::Gone)?;
         self.open_with(&*source, source.content(self))
     }
 
-    /// Does the same for a body that was fetched.
+    /// Opens a fetched body.
     pub fn open_with(
         &self,
         source: &dyn BodySource,
@@ -35,7 +35,7 @@ impl StoredWindow {
                 Err(WindowError::Damaged(reason))
             }
             Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                // Somebody else has removed the file, unless the window was acknowledged or dropped.
+                // The window was neither acknowledged nor dropped, so somebody else has removed the file.
                 source.set_aside(self, "its body is no longer there");
                 Err(WindowError::Gone)
             }

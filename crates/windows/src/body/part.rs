@@ -33,7 +33,7 @@ pub struct BaselinePart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartContent {
-    /// The sum of the windows before.
+    /// The sum of the previous windows.
     Sum,
     /// Rows of the open window.
     Open,

@@ -1,6 +1,6 @@
 //! Windows that hold only the changes in their sums. A reader gets such a window with whole sums: the window
 //! at which the changes begin gives the sums, and the changes of each later window up to this one are
-//! applied. The result is a body like all others, so that no reader needs to know.
+//! applied. The result is a body like all others, so that no reader needs to know of the changes.
 
 use std::io;
 
@@ -17,7 +17,7 @@ const PIECE: usize = 256 << 10;
 
 /// The sum of a metric at the end of a window.
 struct SumRows {
-    /// The place of the metric in the window that is read.
+    /// The place of the metric in the window of the reader.
     place: usize,
     rows: RawTable,
     ages: Vec<u64>,
@@ -37,7 +37,7 @@ fn damaged(reason: impl Into<String>) -> Unusable {
     Unusable::Damaged(reason.into())
 }
 
-/// Makes the window whose content is `own`.
+/// Makes the window with the content `own`.
 pub fn rebuilt(
     source: &dyn BodySource,
     window: &StoredWindow,
@@ -65,7 +65,7 @@ pub fn rebuilt(
     open(written(source, &head, own, &sums)?.into_content()?, window.seq())
 }
 
-/// Returns the place that the metric at this place of `head` has in `other`, where it must have the same layout.
+/// Returns the place in `other` of the metric at this place of `head`; both must have the same layout.
 fn place_in(other: &WindowHead, head: &WindowHead, place: usize) -> Result<usize, Unusable> {
     let (identity, metric) =
         identities(head).nth(place).ok_or_else(|| damaged("it has changes of no metric"))?;
@@ -76,7 +76,7 @@ fn place_in(other: &WindowHead, head: &WindowHead, place: usize) -> Result<usize
     })
 }
 
-/// Reads the sums that changes begin with.
+/// Reads the sums with which changes begin.
 fn whole(reader: &WindowReader, head: &WindowHead, places: &[usize]) -> Result<Vec<SumRows>, Unusable> {
     let read = |&place: &usize| {
         let at = place_in(&reader.head, head, place)?;
@@ -94,7 +94,7 @@ fn follow(
     head: &WindowHead,
 ) -> Result<(), Unusable> {
     if before != Some(since) {
-        return Err(damaged(format!("it holds what has changed since window {since}, which is not there")));
+        return Err(damaged(format!("it holds the changes since window {since}, which is missing")));
     }
     let seq = reader.head.window.seq;
     for SumRows { place, rows, ages } in sums {
@@ -102,7 +102,7 @@ fn follow(
         let changes = reader.changes(at)?;
         let layout = &reader.head.all().nth(at).ok_or_else(|| damaged("it has changes of no metric"))?.layout;
         if !changes.is_some_and(|changes| changes.apply(rows, ages, seq, layout)) {
-            return Err(damaged(format!("what has changed in window {seq} does not fit the sums before")));
+            return Err(damaged(format!("the changes in window {seq} do not fit the previous sums")));
         }
     }
     Ok(())

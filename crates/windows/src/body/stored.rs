@@ -36,7 +36,7 @@ pub struct StoredWindow {
     pub source: Weak<dyn BodySource>,
 }
 
-/// The source that windows are read from.
+/// The source of the windows.
 pub trait BodySource: std::fmt::Debug + Send + Sync {
     /// Opens the body of a window.
     fn content(&self, window: &StoredWindow) -> io::Result<Content>;
@@ -50,7 +50,7 @@ pub trait BodySource: std::fmt::Debug + Send + Sync {
     /// Begins a body that only its reader has.
     fn copy(&self) -> BodyDraft;
 
-    /// Sets a window aside that can't be used, and counts it as lost.
+    /// Sets an unusable window aside, and counts it as lost.
     fn set_aside(&self, window: &StoredWindow, reason: &str);
 
     /// Notes whether a window can be read.
@@ -107,14 +107,15 @@ impl StoredWindow {
         source.content(self).map_err(Unusable::Io).and_then(|content| open(content, self.seq()))
     }
 
-    /// Examines the window as it is stored: with whole sums, or with their changes. Damaged windows are not set aside.
+    /// Examines the window in its stored form: with whole sums, or with their changes. Damaged windows are
+    /// not set aside.
     pub fn open_as_stored(&self) -> io::Result<WindowReader> {
         let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
         self.read_alone(&*source).map_err(unread)
     }
 
     /// Does the same as [`Self::open_as_stored`] for a reader of all rows: a body of up to `most` bytes is read once, into memory.
-    /// The digest of a file is not compared again while the file stays as it is.
+    /// While the file of a body is unchanged, its digest is not compared again.
     pub fn open_at_once(&self, most: u64) -> io::Result<WindowReader> {
         let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let content = source.content(self)?;
@@ -163,8 +164,8 @@ impl WindowReader {
         is_over || self.content().is_ok_and(|content| matches!(*content, Content::Bytes(_)))
     }
 
-    /// Calls `each` with the keys and values of each chunk of a metric's rows, where they are in memory and no tables are in them.
-    /// Returns false if they are not; then `each` may have been called for some.
+    /// Calls `each` with the keys and values of each chunk of a metric's rows, if they are in memory and
+    /// contain no tables. Otherwise it returns false, perhaps after calls for some chunks.
     pub fn each_flat(&self, metric: usize, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<bool> {
         let content = self.content()?;
         for &place in self.chunks.get(metric).map_or(&[][..], Vec::as_slice) {
@@ -182,7 +183,7 @@ impl WindowReader {
         self.changes_with(place, self.table(place)?).map(Some)
     }
 
-    /// Does the same without the keys and values, which [`Self::each_flat`] gives where they are.
+    /// Does the same without keys and values; [`Self::each_flat`] gives these in place.
     pub fn places_of_changes(&self, place: usize) -> io::Result<TableChanges> {
         self.changes_with(place, RawTable::default())
     }

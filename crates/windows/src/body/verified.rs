@@ -1,5 +1,5 @@
 //! Bodies whose digest was compared with their content. The files of large bodies are read again and again for charts, and the
-//! digest takes most of that time. As long as a file is as it was, its digest is not computed anew.
+//! digest takes most of that time. As long as a file is unchanged, its digest is not computed anew.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,8 +11,8 @@ use crate::body::content::Content;
 
 /// The most bodies that are known: less than a MiB.
 const MOST: usize = 8_192;
-/// A file whose last change is older than this gets another time with its next change. Clocks of file systems are
-/// coarse.
+/// A file whose last change is older than this gets a new time with its next change. Clocks of file systems
+/// are coarse.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The properties that show that a file is unchanged.
@@ -42,7 +42,7 @@ impl FileState {
         })
     }
 
-    /// Tells whether the last change is so long ago that no later one can have the same time.
+    /// Tells whether the last change is so old that a later one must have another time.
     fn is_settled(&self) -> bool {
         let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
         else {
@@ -54,7 +54,7 @@ impl FileState {
 }
 
 impl VerifiedBodies {
-    /// Tells whether the digest was compared when the file was in this state.
+    /// Tells whether the digest was compared in this state of the file.
     pub fn knows(&self, id: i64, state: FileState) -> bool {
         self.0.lock().get(&id) == Some(&state)
     }

@@ -13,17 +13,17 @@ use crate::index::state::SeriesState;
 use crate::retention::{AckError, ListBounds, Missing, RetentionLimits};
 use crate::rows::{Baseline, Form};
 
-/// The most windows that build on one another: one with whole sums, and later ones with changes.
+/// The most windows in one chain: one with whole sums, and later ones with changes.
 const WINDOWS_TOGETHER: usize = 64;
 /// The largest size of these windows together, as a multiple of the size of the one with whole sums.
 const LONGEST_CHANGES: u64 = 8;
 
-/// The windows of one probe, as they are in the store.
+/// The windows of one probe in the store.
 #[derive(Debug, Default)]
 pub struct WindowIndex {
     pub state: SeriesState,
     pub limits: RetentionLimits,
-    /// The windows that could not be read when they were read last.
+    /// The windows whose last reading failed.
     pub unreadable: BTreeSet<u64>,
     /// The baselines, each by the number of the open window and the serial of the deployment.
     pub baselines: BTreeMap<(u64, u64), Baseline>,
@@ -34,7 +34,7 @@ pub struct WindowIndex {
     pub damaged: VecDeque<Arc<StoredWindow>>,
     /// The newest window, once it is acknowledged.
     pub acknowledged: Option<Arc<StoredWindow>>,
-    /// The windows that are in no list, and that later ones build on.
+    /// The windows that are in no list, and on which later ones build.
     pub built_on: BTreeMap<u64, Arc<StoredWindow>>,
     /// The last window that each holder has used: see [`Windows::hold`](crate::Windows::hold).
     pub holders: BTreeMap<String, u64>,
@@ -63,7 +63,7 @@ pub type Ids = Vec<(i64, bool)>;
 pub struct IndexChange {
     /// The state after the change.
     pub state: SeriesState,
-    /// True if the state must be written, because it does not follow from the windows.
+    /// True if the state must be written because the windows do not show it.
     pub saves: bool,
     pub new: Option<Arc<StoredWindow>>,
     /// The windows that are removed.
@@ -99,8 +99,8 @@ impl WindowIndex {
         }
     }
 
-    /// Counts windows as damaged if the state knows them and the store lacks them. The store has the last window of
-    /// all, or the state says what became of it.
+    /// Counts windows as damaged if the state knows them and the store lacks them. The store has the last
+    /// window of all, or the state tells its fate.
     pub fn lose_vanished(&mut self, probe: &str) {
         let SeriesState { first, last, acknowledged, lost, outlived, damaged, .. } = &mut self.state;
         let stored = self.retained.keys().next_back().copied().unwrap_or_default();
@@ -112,7 +112,7 @@ impl WindowIndex {
         }
     }
 
-    /// Makes a change that is on disk.
+    /// Makes a change that the disk already has.
     pub fn apply(&mut self, change: IndexChange) {
         let IndexChange { state, saves: _, new, gone, forms, baseline, baselines_gone } = change;
         self.state = state;
@@ -147,8 +147,8 @@ impl WindowIndex {
         self.unreadable.remove(&seq);
     }
 
-    /// The baseline of the open window of a deployment, or of the newest deployment if no serial is given; `None` if the
-    /// newest window has made the baseline needless.
+    /// The baseline of the open window of a deployment, or of the newest deployment without a serial; `None`
+    /// if the newest window has made the baseline needless.
     pub fn baseline_of(&self, serial: Option<u64>) -> Option<((u64, u64), Baseline)> {
         let newest = self.newest().map_or(0, |newest| newest.seq());
         let fits =
@@ -187,7 +187,7 @@ impl WindowIndex {
         }
     }
 
-    /// The windows after this one, oldest first, also acknowledged ones that are held.
+    /// The windows after this one, oldest first, including acknowledged ones that are held.
     pub fn after(&self, seq: u64) -> impl Iterator<Item = &WindowEntry> {
         let retained = self.retained.range((Bound::Excluded(seq), Bound::Unbounded));
         retained.filter(|(_, kept)| !kept.is_page()).map(|(_, kept)| &kept.window.entry)
@@ -216,7 +216,7 @@ impl WindowIndex {
         self.retained.values().next_back().map(|kept| &kept.window).or(self.acknowledged.as_ref())
     }
 
-    /// The windows that this one builds on, oldest first.
+    /// The windows on which this one builds, oldest first.
     pub fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>> {
         let range = window.from..window.seq();
         let retained = self.retained.range(range.clone()).map(|(_, kept)| &kept.window);
@@ -227,7 +227,7 @@ impl WindowIndex {
         below
     }
 
-    /// The window that the next one can build on; `None` if the next one must have whole sums. Windows that
+    /// The window on which the next one can build; `None` if the next one must have whole sums. Windows that
     /// build on one another are removed together. So they may not be many, nor take much of the limits.
     pub fn base(&self) -> Option<&Arc<StoredWindow>> {
         let newest = self.newest()?;
@@ -238,16 +238,16 @@ impl WindowIndex {
         (below.len() + 1 < WINDOWS_TOGETHER && is_room).then_some(newest)
     }
 
-    /// The windows that can only be removed together with the newest one, including it: their number, their size and the
-    /// size of the largest.
+    /// The windows that can only be removed together with the newest one, including it: their number, their
+    /// total size and the largest size.
     pub fn together(&self) -> (usize, u64, u64) {
         let below = self.newest().map(|newest| self.below(newest)).unwrap_or_default();
         let sizes = || below.iter().chain(self.newest()).map(|window| window.entry.bytes);
         (sizes().count(), sizes().sum(), sizes().max().unwrap_or_default())
     }
 
-    /// The windows that collectors see, oldest first. The window of a page is not among them: it may be removed at any
-    /// time.
+    /// The windows that collectors see, oldest first. They do not include the window of a page: it may be
+    /// removed at any time.
     fn listed(&self) -> impl DoubleEndedIterator<Item = (u64, &RetainedEntry)> {
         let retained = self.retained.range((Bound::Excluded(self.state.acknowledged), Bound::Unbounded));
         retained.filter(|(_, kept)| !kept.is_page()).map(|(seq, kept)| (*seq, kept))
@@ -296,7 +296,7 @@ impl WindowIndex {
         self.bytes + others.chain(baselines).sum::<u64>()
     }
 
-    /// Everything that the store has of the probe: the ids of windows and of baselines.
+    /// All ids of the probe in the store: windows and baselines.
     pub fn all(&self) -> (Ids, Ids) {
         let retained = self.retained.values().map(|kept| &kept.window);
         let windows = retained.chain(&self.acknowledged).chain(&self.damaged).chain(self.built_on.values());
@@ -322,8 +322,8 @@ impl WindowIndex {
         lost.saturating_sub(self.state.reported)
     }
 
-    /// True if `seq` is the last window, and was lost with its damaged body: it can be stored again, because the maps still
-    /// hold it.
+    /// True if `seq` is the last window, and its damaged body was lost: the maps still hold it, so it can be
+    /// stored again.
     pub fn is_reclaimed(&self, seq: u64) -> bool {
         seq == self.state.last && self.state.lost.contains(seq)
     }

@@ -15,7 +15,7 @@ struct Draft<'a> {
     change: IndexChange,
     from: u64,
     page: Option<u64>,
-    /// The number and the size of the windows that are left, with the new one.
+    /// The number and the size of the remaining windows, with the new one.
     count: usize,
     bytes: u64,
     damaged: usize,
@@ -75,7 +75,8 @@ impl WindowIndex {
         change
     }
 
-    /// Plans the removals that the present limits demand. Collectors that are no longer named lose their cursors.
+    /// Plans the removals that the present limits demand. Collectors without a name in the configuration lose
+    /// their cursors.
     pub fn keep_limits(&self) -> IndexChange {
         let mut draft = self.draft();
         draft.change.state.collectors.retain(|name, _| self.limits.collectors.contains(name));
@@ -154,12 +155,13 @@ impl WindowIndex {
         Some(draft.finish())
     }
 
-    /// Plans to write the state with the number of the last window. Otherwise only a row says this number.
+    /// Plans to write the state with the number of the last window. Otherwise only a row contains this
+    /// number.
     pub fn save(&self) -> IndexChange {
         IndexChange { saves: true, ..self.draft().change }
     }
 
-    /// Plans to mark a window as taken. `None` if it is marked already, or was removed.
+    /// Plans to mark a window as taken. `None` if the window was marked or removed earlier.
     pub fn take(&self, seq: u64) -> Option<IndexChange> {
         let kept = self.retained.get(&seq).filter(|kept| !kept.taken)?;
         let forms = vec![(Arc::clone(&kept.window), Form::Taken)];
@@ -191,14 +193,14 @@ impl Draft<'_> {
         self.change
     }
 
-    /// Takes back that the last window was lost, so that it can be stored again.
+    /// Takes back the loss of the last window, so that the window can be stored again.
     fn reclaim(&mut self, seq: u64) {
         if self.index.is_reclaimed(seq) {
             self.change.state.lost.take_back(seq);
         }
     }
 
-    /// The oldest window that is left, unless it is the new one.
+    /// The oldest remaining window, unless it is the new one.
     fn oldest(&self) -> Option<&RetainedEntry> {
         let mut left = self.index.retained.range(self.from..);
         left.find(|(seq, _)| Some(**seq) != self.page).map(|(_, kept)| kept)
@@ -218,7 +220,7 @@ impl Draft<'_> {
         self.unlisted.insert(window.seq(), window);
     }
 
-    /// Removes the windows that are in no list and that none builds on.
+    /// Removes the windows that are in no list and on which none builds.
     fn let_go(&mut self) {
         let needless = |seq: &u64| !self.is_built_on(*seq);
         let gone: Vec<u64> = self.unlisted.keys().copied().filter(needless).collect();
@@ -228,8 +230,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Tells whether a window that stays builds on window `seq`. If a retained one does, the next retained one does,
-    /// too.
+    /// Tells whether a window that stays builds on window `seq`. If a retained window does, the next retained
+    /// one does, too.
     fn is_built_on(&self, seq: u64) -> bool {
         let retained = self.index.retained.range((seq + 1).max(self.from)..).map(|(_, kept)| &kept.window);
         let mut retained =
@@ -300,7 +302,7 @@ impl Draft<'_> {
         while self.oldest().is_some_and(|kept| kept.window.seq() <= seq) {
             let Some((window, _)) = self.pop() else { return };
             if self.count == 0 {
-                // The newest one stays, because it has the sums.
+                // The newest window stays because it has the sums.
                 let before = self.acknowledged.replace(Arc::clone(&window));
                 before.into_iter().for_each(|window| self.unlist(window));
                 self.change.forms.push((window, Form::Acknowledged));

@@ -11,7 +11,8 @@ use crate::index::state::SeriesState;
 use crate::rows::{Form, WindowSeries};
 use crate::windows::Windows;
 
-/// Builds the index. `files` are the bodies that are files. Returns also the windows that are damaged and not set aside yet.
+/// Builds the index. `files` are the bodies that are files. Returns also the damaged windows that are not set
+/// aside yet.
 pub fn restore(
     series: WindowSeries,
     source: &Weak<dyn BodySource>,
@@ -60,7 +61,7 @@ pub fn restore(
             (state.reported, state.reported_through) = (state.reported + window.reports, seq);
         }
     }
-    // Windows of earlier versions reported windows without a named collector, too.
+    // Earlier versions also reported windows without a named collector.
     state.reported = state.reported.min(state.lost.total());
     let mut index = WindowIndex::default();
     (index.state, index.baselines) = (state, baselines);
@@ -68,7 +69,8 @@ pub fn restore(
     for window in &damaged {
         let seq = window.seq();
         let is_next = seq > index.state.acknowledged && seq <= index.state.last + 1;
-        // [`mend`] sets a damaged window aside if it could be one of the retained ones. It only counts the others.
+        // [`mend`] sets a damaged window aside if it could be one of the retained ones. For others this code
+        // only counts.
         let is_retained = is_next && index.get(seq).is_err();
         index.state.last = if is_retained { index.state.last.max(seq) } else { index.state.last };
         index.keep(Arc::clone(window), if is_retained { Form::Closed } else { Form::Damaged });

@@ -71,8 +71,8 @@ impl SeriesState {
         Ok(state)
     }
 
-    /// Moves the lost windows without a named collector to `outlived`. They are the first ones: most collectors are
-    /// named later.
+    /// Moves the lost windows without a named collector to `outlived`. They are the first ones, because most
+    /// collectors get their names later.
     fn tell_apart(&mut self) {
         if self.unclaimed > 0 {
             self.outlived = self.lost.take_first(std::mem::take(&mut self.unclaimed));
@@ -96,7 +96,7 @@ struct StateContent<'a> {
     state: &'a SeriesState,
 }
 
-/// The field that every version of the file has, except the first one.
+/// The field of every version of the file except the first.
 #[derive(Deserialize)]
 struct Version {
     #[serde(default)]
@@ -112,7 +112,7 @@ fn digest_line(bytes: &[u8]) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost(Vec<Gap>);
 
-/// The windows `from..=to` with `count` lost ones: all, unless the gap was merged from several.
+/// The lost windows among `from..=to`, `count` of them: all, unless the gap comes from a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Gap {
     from: u64,

@@ -31,7 +31,7 @@ pub fn restart(world: &mut World, kill: bool, traffic: bool) -> Result<()> {
     Ok(())
 }
 
-/// Ends the daemon when it comes to a point of `step`.
+/// Ends the daemon at a point of `step`.
 pub fn crash(world: &mut World, point: &str, time: u64, step: &Step) -> Result<()> {
     let daemon = world.daemon.take().context("a daemon")?;
     let directories = daemon.kill()?;
@@ -113,7 +113,7 @@ pub fn descriptors(world: &mut World, more: u64, milliseconds: u64, step: &Step)
     let (pid, open) = (daemon.pid(), daemon.open_files() as u64);
     let before = limit(pid, None)?;
     limit(pid, Some(libc::rlimit { rlim_cur: (open + more).min(before.rlim_cur), ..before }))?;
-    // Requests wait while no connection can be accepted, so the limit must end before they are answered.
+    // Requests wait while no connection can be accepted, so the limit must end before their answers.
     let lifting = thread::spawn(move || {
         thread::sleep(Duration::from_millis(milliseconds));
         limit(pid, Some(before))

@@ -14,7 +14,7 @@ use crate::model::world::World;
 use crate::wait::{PATIENCE, wait_for};
 use crate::{Namespace, veth_pair};
 
-/// The peer of `ext0`, from which packets are sent to it.
+/// The peer of `ext0`, which sends packets to `ext0`.
 const OTHER_END: &str = "genx0";
 
 /// Adds, removes or renames the interface that the pattern matches.
@@ -101,10 +101,17 @@ pub fn space(world: &mut World) -> Result<()> {
         return Ok(());
     }
     let path = world.space_path();
-    if world.space.take().is_none() {
+    let generator = world.topology.generator();
+    if world.space.take().is_some() {
+        // The kernel removes the interfaces of a namespace some time after its name.
+        wait_for("the pair of the removed namespace is gone", PATIENCE, || {
+            let is_there = generator.interface_index(OTHER_END).is_ok();
+            ensure!(!is_there, "{OTHER_END} is there");
+            Ok(())
+        })?;
+    } else {
         let name = path.rsplit('/').next().context("a name")?;
         let space = Namespace::create(name)?;
-        let generator = world.topology.generator();
         veth_pair(generator, OTHER_END, &space, "in0")?;
         let socket = Socket::new(generator, OTHER_END)?;
         world.space = Some((space, socket));

@@ -25,7 +25,7 @@ pub enum Origin {
 enum Taken {
     No,
     Yes,
-    /// It was acknowledged before a loss of power, and the disk may have lost that.
+    /// The window was acknowledged before a loss of power, and the disk may have lost that.
     Perhaps,
 }
 
@@ -52,18 +52,18 @@ pub struct Ledger {
     ids: Vec<String>,
     /// The windows that are retained as far as clients were told.
     windows: BTreeMap<u64, Window>,
-    /// The newest window in answers to clients, and its sum; `None` if the sum is not known.
+    /// The newest window in answers to clients, and its sum; `None` for an unknown sum.
     newest: u64,
     total: Option<u64>,
     /// The bounds of the number of packets since the newest window.
     open: (u64, u64),
-    /// True if the sum may begin anew with any window: it is not known before or after which one it was reset.
+    /// True if the sum may begin anew with any window: the time of its reset is unknown.
     may_begin_anew: bool,
-    /// The windows up to this one were acknowledged by all, and those up to `perhaps` perhaps.
+    /// All collectors have acknowledged the windows up to this one, and perhaps the windows up to `perhaps`.
     acknowledged: u64,
     perhaps_acknowledged: u64,
     cursors: BTreeMap<&'static str, u64>,
-    /// The number of lost windows that `acknowledged` hides; `None` if it is not known.
+    /// The number of lost windows that `acknowledged` hides; `None` if unknown.
     lost: Option<u64>,
     /// True if a probe of the name has named no collectors: windows that were removed meanwhile do not count as lost.
     is_free: bool,
@@ -193,7 +193,7 @@ impl Ledger {
         let has_interval = self.instance.as_ref().is_some_and(|instance| instance.kind.has_interval);
         if origin == Origin::Get {
             if has_interval {
-                // This window is the newest one, which no client takes.
+                // This window is the newest one. No client has taken it.
                 return self.look(client);
             }
             if number <= self.newest {
@@ -205,7 +205,7 @@ impl Ledger {
             self.learn(client, other)?;
         }
         self.note(number, body, origin)?;
-        // On a busy machine the clock closes more windows than are kept before this looks.
+        // On a busy machine the clock may have closed more windows before this look than are retained.
         if has_interval && list.seqs().first().is_some_and(|first| *first > known + 1) {
             self.open.0 = 0;
         }
@@ -224,7 +224,7 @@ impl Ledger {
         self.note(seq(&document), body, Origin::Post)
     }
 
-    /// Notes a GET that was not read to its end: its window is not known.
+    /// Notes a GET without its end: its window is unknown.
     pub fn hung_up(&mut self) {
         for window in self.windows.values_mut().filter(|window| window.taken == Taken::No) {
             window.taken = Taken::Perhaps;
@@ -252,7 +252,7 @@ impl Ledger {
         client.try_list("after=0").with_context(|| format!("the windows of {}", self.name))
     }
 
-    /// Reads the window unless it is known, or was removed meanwhile.
+    /// Reads the window unless the window is known, or was removed meanwhile.
     fn learn(&mut self, client: &Windows, number: u64) -> Result<()> {
         if number <= self.newest {
             return Ok(());
@@ -260,7 +260,7 @@ impl Ledger {
         let answer = client.try_get(number)?;
         match answer.status {
             200 => self.note(number, &answer.body, Origin::Other),
-            // The clock closes others, which take its place.
+            // The clock has closed other windows, which have displaced it.
             404 => Ok(()),
             status => bail!("{}: window {number} is listed and is {status}: {}", self.name, answer.text()),
         }

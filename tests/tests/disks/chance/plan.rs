@@ -42,7 +42,7 @@ pub enum Step {
         name: usize,
         bytes: u64,
     },
-    /// Acknowledges the windows up to one of those that are retained, for a collector or for all.
+    /// Acknowledges the windows up to a retained window, for a collector or for all.
     Acknowledge {
         name: usize,
         which: u64,

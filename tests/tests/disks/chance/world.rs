@@ -31,7 +31,7 @@ pub struct World {
     health: Health,
     /// The names that may have a probe or not: a request failed because of the disk.
     unsure: BTreeSet<usize>,
-    /// Makes each configuration another one.
+    /// A number that makes each configuration different.
     variant: u64,
 }
 
@@ -114,7 +114,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the answer if it is as wanted, `None` if it reports trouble of the disk.
+    /// Returns the expected answer, or `None` if the answer reports trouble of the disk.
     fn answer(&self, answer: Response, wanted: &[u16]) -> Result<Option<Response>> {
         match answer.status {
             status if wanted.contains(&status) => Ok(Some(answer)),
@@ -227,7 +227,8 @@ impl World {
     fn hang_up(&mut self, name: usize, bytes: u64) -> Result<()> {
         if self.ledgers[name].instance.is_some() {
             let path = Scene::path(NAMES[name]) + "/metrics";
-            // The daemon may count the window as taken or not: the connection may have had room for all of it.
+            // The daemon may count the window as taken or not: the connection may have had room for the whole
+            // window.
             twinprobe_tests::http::take(&self.scene.daemon().address(), "GET", &path, bytes as usize)?;
             self.ledgers[name].hung_up();
         }

@@ -123,7 +123,7 @@ fn before_a_verdict(elf: &mut [u8], places: &Places, random: &mut Random) -> Str
         return "no verdict".into();
     }
     let before = *pick(&verdicts, random) - INSTRUCTION;
-    // `*(u32 *)(r10 - 8) = r0`, and a number that the linker would add to the next one.
+    // `*(u32 *)(r10 - 8) = r0`, and a number that the linker would add to the following instruction.
     write(elf, before, &[0x63, 0x0a, 0xf8, 0xff, random.below(8) as u8, 0, 0, 0]);
     write(elf, entry, &((before - code.start) as u64).to_le_bytes());
     if random.below(4) == 0 {
@@ -139,7 +139,7 @@ fn instruction(random: &mut Random) -> [u8; INSTRUCTION] {
     match random.below(8) {
         0 => [0xb7, 0, 0, 0, small, 0, 0, 0],
         1 => [0xb4, 0, 0, 0, small, 0, 0, 0],
-        // A read of the packet without a pointer, within it and beyond it.
+        // A load from the packet without a pointer, within the packet and beyond it.
         2 => [0x30, 0, 0, 0, field, small, 0, 0],
         3 => [0x95, 0, 0, 0, 0, 0, 0, 0],
         // The context: written, and read.

@@ -43,19 +43,19 @@ IN_WORDS = [
     (r"defines", "bytes; the limit is"),
     (r"^netns$", "the limit is .* bytes without NUL|lead to pods"),
     (r"^window\.interval$|^expires$|sum_expires$", "not a duration|are possible|resets nothing"),
-    # The schema says it by dependentRequired, which the generator leaves out of account.
+    # The schema has dependentRequired for it, which the generator ignores.
     (r"series_by$", "it needs max_series"),
     (r"key_label$", "two '_' first|metrics already have|has a label .* already"),
     (r"^labels", "metrics already have|bytes; the limit is|control character"),
     (r"^shared_maps", "both are needed|must agree"),
     (r"calls$", "is for the dialect bcc"),
     (r"files", "a folder of|leaves the source's folder|is the name of the source|is not a name of a file|is for the compiler|the limit is"),
-    (r"^exclude_interfaces", "there is no pattern|takes out"),
+    (r"^exclude_interfaces", "there is no pattern|excludes"),
     (r"calls\.", "is not a slot"),
-    # A rule is held against the windows of its probe, and against the other rules.
+    # The daemon checks a rule against the windows of its probe, and against the other rules.
     (r"^(watch|scope|on|when|until|cooldown|for)$", ""),
     (r"^do\[\d+\]", ""),
-    # YAML has numbers that JSON has not. For the schema 3.0 is an integer.
+    # YAML has numbers that JSON lacks. For the schema 3.0 is an integer.
     (r"", "JSON number out of range"),
     (r"max_actions_per_hour$", "floating point"),
     (r"^pods$", "exclude each other"),
@@ -85,9 +85,9 @@ OF_A_CHART = "|".join([
 ])
 CHARTS = ("/series", "/series/history")
 
-# So are the addresses and ports whose names are asked for.
+# Addresses and ports are texts, too.
 OF_NAMES = "^address or port is missing|^address=.* is not an address|^port=.* is not possible"
-# And so are the nodes.
+# So are the nodes.
 OF_NODES = "^probe is missing: |^node=.*: the file of --nodes has no such name$"
 
 
@@ -101,7 +101,7 @@ def positive(case):
     return case.meta is not None and case.meta.generation.mode.is_positive
 
 
-# A capture in pcapng without packets, and a configuration for it. No generated text is either of them.
+# A capture in pcapng without packets, and a configuration for it. The generator can make neither.
 REPLAY = {
     "capture": "\n\r\r\n\x1c\0\0\0M<+\x1a\1\0\0\0" + 8 * "\0" + "\x1c\0\0\0",
     "config": json.dumps({"ingress": {"source": "", "metrics": [{"name": "m", "map": "m"}]}}),
@@ -122,7 +122,7 @@ asked = set()
 
 
 def first(case):
-    """True for the first case of each operation. It is made one that can be done, whatever is generated afterwards."""
+    """True for the first case of each operation. The caller makes this case a valid one."""
     new = case.operation.label not in asked
     asked.add(case.operation.label)
     return new
@@ -134,11 +134,11 @@ def short(value):
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    # A long poll of a tenth of a second is one as well.
+    # Shortens a long poll to a tenth of a second.
     wait = case.query and case.query.get("wait")
     if isinstance(wait, (int, float)) and 0 <= wait <= 300:
         case.query["wait"] = min(wait, 0.1)
-    # Answers tell their names.
+    # Protects these two.
     changes = case.method in ["PUT", "DELETE"] and case.path.endswith("/{name}")
     if changes and case.path_parameters.get("name") in ["kept", "reports"]:
         case.path_parameters["name"] = "flow-features"
@@ -149,11 +149,11 @@ def before_call(context, case, kwargs):
         return
     must = first(case)
     if case.headers:
-        # The examples of both conditions together never hold.
+        # Both conditions together never hold.
         if must or chosen(case, 2) or case.headers.get("If-None-Match") == "*":
             for name in ["If-Match", "If-None-Match"]:
                 case.headers.pop(name, None)
-    # A scenario goes on with the window that an answer has just named, in whatever state it left this window.
+    # A scenario continues with the window that the last answer named, in any state of this window.
     linked = case.meta.phase.name == "stateful"
     if case.path_parameters and not changes and not linked and (must or not chosen(case, 4)):
         case.path_parameters["name"] = "reports" if case.path.endswith("/events") else "kept"
@@ -182,7 +182,7 @@ def before_call(context, case, kwargs):
         metric = {"metric": "packets"} if case.path.endswith("/series") else {}
         case.query = {"probe": "kept", "node": ["gw-1"], **metric}
     if case.path == "/v1/names" and (must or chosen(case, 2)):
-        # Most addresses that are generated are none.
+        # Most generated addresses are invalid.
         case.query = {"address": ["192.0.2.1"], "port": ["443", "udp/53"]}
     if case.path == "/v1/changes" and case.query and (must or chosen(case, 2)):
         case.query["probe"] = "kept"
@@ -198,7 +198,7 @@ def before_call(context, case, kwargs):
 
 
 def deployable(config):
-    """Names an interface that is there and a program that compiles; the rest is as it was generated."""
+    """Sets an interface that exists and a program that compiles. The rest stays as generated."""
     if "interface" in config:
         config["interface"] = "eth0"
     elif "interfaces" in config:
@@ -224,7 +224,7 @@ def deployable(config):
 
 @schemathesis.check
 def only_listed_answers(ctx, response, case):
-    """`default` is there for 405 and for what no client can cause."""
+    """`default` is for 405 and for errors that no client can cause."""
     listed = case.operation.definition.raw["responses"]
     status = response.status_code
     if str(status) not in listed and status not in (404, 405):
@@ -233,8 +233,8 @@ def only_listed_answers(ctx, response, case):
 
 @schemathesis.check
 def only_described_refusals(ctx, response, case):
-    """What the schema allows is refused for a reason that the description gives in words, or for what the text of a
-    program says."""
+    """The daemon refuses documents that the schema allows only for reasons in the description's words, or in the
+    program's text."""
     if not positive(case) or response.status_code not in (400, 406, 413, 415, 421, 422):
         return
     problem = response.json()
@@ -255,7 +255,7 @@ def only_described_refusals(ctx, response, case):
         raise AssertionError(f"the schema allows what is refused: {detail}")
 
 
-# A stream of events has no end: its begin is looked at, and then the client hangs up.
+# A stream of events has no end: the client reads its beginning, and then hangs up.
 HANG_UP = 0.2
 send = requests.adapters.HTTPAdapter.send
 

@@ -15,8 +15,8 @@ const PACKETS: u64 = 10_000_000;
 /// The packets of a second at each node.
 const RATE: [u64; 2] = [2_000, 5_000];
 
-/// Strikes until there were enough strikes and enough packets. Only each second round of full counts has all strikes, so that the kills
-/// make up more of it.
+/// Strikes until there are enough strikes and enough packets. Only each second round of full counts has all
+/// strikes, so that the kills make up more of it.
 fn strike(site: &mut Site, traffic: &[Running]) -> Result<()> {
     let mut chaos = Chaos::new(site)?;
     let mut rounds = 0;
@@ -55,7 +55,7 @@ fn three_nodes_are_exact_whatever_fails() -> Result<()> {
     check_few(&of(NODES[FEW], "few"), sent[FEW])
 }
 
-/// Each window is there once and in order, with the members that its shape has.
+/// Each window is there once and in order, with the members of its shape.
 fn check_all(messages: &[&Message], sent: u64) -> Result<()> {
     let packets: u64 = messages.iter().map(|message| message.packets).sum();
     ensure!(packets == sent, "{sent} were sent, {packets} are in {} messages", messages.len());
@@ -70,7 +70,8 @@ fn check_all(messages: &[&Message], sent: u64) -> Result<()> {
     Ok(())
 }
 
-/// Each number is that of a window or in a gap, once and in order. The last window has the sum of all packets.
+/// Each number belongs to a window or is in a gap, once and in order. The last window has the sum of all
+/// packets.
 fn check_few(messages: &[&Message], sent: u64) -> Result<()> {
     let (mut next, mut gaps) = (1, 0);
     for Message { first, last, gap, .. } in messages {

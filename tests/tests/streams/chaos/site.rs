@@ -150,12 +150,12 @@ impl Site {
         Ok(site)
     }
 
-    /// Starts the stream at its place.
+    /// Starts the stream at the same place.
     pub fn stream(&self) -> Result<Stream> {
         self.at_center(|| Stream::start(&self.config))
     }
 
-    /// Sends everything that is left, by a stream of its own.
+    /// Sends all remaining windows, by a separate stream.
     pub fn send_all(&self) -> Result<String> {
         self.at_center(|| server::send_all(&self.config))
     }
@@ -229,7 +229,7 @@ fn window(retain: u64) -> Value {
     json!({ "interval": "200ms", "retain": retain, "collectors": [COLLECTOR] })
 }
 
-/// A probe that keeps few windows, and counts the packets since its beginning.
+/// A probe that keeps few windows, and counts all packets so far.
 fn few() -> Value {
     let mut config = twinprobe_tests::windows::config(&window(3), &[]);
     config["ingress"]["verdict"] = json!("observe");

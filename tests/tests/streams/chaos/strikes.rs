@@ -15,7 +15,7 @@ use crate::scene::{COLLECTOR, Stream};
 
 /// The rounds of full counts.
 pub const ROUNDS: u64 = 100;
-/// Full counts: the first of so many cuts lasts longer than the limits of clients.
+/// Full counts: the first of this many cuts lasts longer than the limits of clients.
 const LONG_CUTS: u64 = 12;
 /// Longer than the five seconds that a request to the broker may take, and than the minute of one to a daemon.
 const LONG: [Duration; 2] = [Duration::from_secs(7), Duration::from_secs(65)];
@@ -25,7 +25,7 @@ pub enum Strike {
     KillStream,
     KillBroker,
     KillDaemon,
-    /// The broker does not run for a moment; its connections stay.
+    /// The broker pauses for a moment; its connections stay.
     SilenceBroker,
     CutBroker,
     CutDaemon,
@@ -101,8 +101,8 @@ impl<'a> Chaos<'a> {
         Ok(())
     }
 
-    /// Waits for at most the length of a window, so that a strike finds something half written, or a batch before its
-    /// acknowledgement.
+    /// Waits for at most the length of a window, so that a strike finds a half-written file, or a batch
+    /// before its acknowledgement.
     fn pass(&mut self) {
         thread::sleep(Duration::from_millis(self.random.below(200)));
     }
@@ -169,8 +169,8 @@ impl<'a> Chaos<'a> {
         (end, if is_long { long } else { Duration::from_millis(200 + self.random.below(800)) })
     }
 
-    /// The disk of the broker is full until the stream has noticed. The broker starts again, because it stores nothing more
-    /// after that.
+    /// The disk of the broker is full until the stream has noticed. The broker must start again, because
+    /// after that it stores nothing more.
     fn fill_broker(&mut self) -> Result<()> {
         let Self { site, stream, .. } = self;
         let stream = stream.as_ref().context("the stream runs")?;
@@ -178,7 +178,7 @@ impl<'a> Chaos<'a> {
         let before = failures()?;
         site.broker_disk.fill()?;
         wait_for("failures", PATIENCE, || {
-            // The first one may be of an earlier strike.
+            // One failure may come from an earlier strike.
             ensure!(failures()? >= before + 2.0);
             Ok(())
         })?;

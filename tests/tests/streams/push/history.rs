@@ -61,7 +61,7 @@ fn moment(second: u64) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Stores a page as a server that scrapes each minute has it, over a step that begins with `second`.
+/// Stores a page in the form of a server that scrapes each minute, over a step that begins with `second`.
 fn store(place: &Namespace, directory: &Path, page: &str, instance: &str, second: u64) -> Result<()> {
     let path = directory.join("page");
     let samples = page.lines().filter(|line| !line.starts_with('#'));
@@ -75,7 +75,7 @@ fn store(place: &Namespace, directory: &Path, page: &str, instance: &str, second
     place.output("curl", &["-sS", "--fail-with-body", "--data-binary", &body, &url]).map(drop)
 }
 
-/// The sum of the numbers of a chart: those of keys, and those of the others.
+/// The sum of the numbers of a chart: first of its keys, then of the others.
 fn sums(chart: &Value) -> (u64, u64) {
     let total = |of: &Value| of["total"].as_u64().unwrap_or_default();
     let series = chart["series"].as_array().into_iter().flatten();
@@ -220,7 +220,7 @@ fn victoria_has_the_history_of_windows() -> Result<()> {
     windows_of_streams(victoria, "/api/v1/write").map(drop)
 }
 
-/// Prometheus also scrapes: counters have their history from there, and windows count once all the same.
+/// Prometheus also scrapes: counters have their history from scrapes, and windows still count once.
 #[test]
 fn prometheus_has_the_history_of_windows_and_of_counters() -> Result<()> {
     let (_directory, node, _server) = windows_of_streams(prometheus, "/api/v1/write")?;

@@ -70,7 +70,7 @@ impl Collector {
         } }])
     }
 
-    /// All points that it has, each once: the resource and the metric, and the point.
+    /// All stored points, each once: the resource and the metric, and the point.
     fn points(&self) -> Result<Vec<CollectedPoint>> {
         let mut found = BTreeMap::new();
         let text = fs::read_to_string(self.path("points")).unwrap_or_default();

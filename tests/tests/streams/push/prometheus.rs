@@ -54,7 +54,7 @@ impl Prometheus {
         Ok(prometheus)
     }
 
-    /// Waits until it has read its own files.
+    /// Waits until Prometheus has read its own files.
     pub fn wait(&self) -> Result<()> {
         wait_for("Prometheus", PATIENCE, || self.ask("vector(1)").map(drop))
     }
@@ -138,7 +138,7 @@ fn series_have_each_packet_once_whatever_is_killed() -> Result<()> {
     Ok(())
 }
 
-/// Names and labels are those of the daemon's export; a second run finds all samples there already.
+/// Names and labels are the same as in the daemon's export; a second run finds all samples already there.
 #[test]
 fn samples_are_named_as_in_the_export() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -159,7 +159,7 @@ fn samples_are_named_as_in_the_export() -> Result<()> {
     ensure!(prometheus.ask(&query)? as u64 == sent, "{sent}");
     let duration = prometheus.ask("sum(sum_over_time(twinprobe_window_seconds[1h]))")?;
     ensure!(duration > 0.0 && prometheus.ask("count(twinprobe_probe_info)")? as u64 == 1, "{duration}");
-    // Another collector sends the same: all windows except the newest are older than the existing samples.
+    // Another collector sends the same windows: all except the newest are older than the existing samples.
     let again = configuration(directory.path(), &[&node], &to, &json!({ "name": "second" }))?;
     let told = send_all(&again)?;
     ensure!(told.contains("5 there already") && !told.contains("refuses"), "{told}");
@@ -188,7 +188,7 @@ fn refusals_about_access_lose_nothing() -> Result<()> {
         (json!({ "cert": null, "key": null }), "the receiver does not take windows"),
         (json!({ "passwordFile": wrong }), "401 Unauthorized"),
         (json!({ "url": nowhere }), "404 Not Found"),
-        // This answer does not depend on the data: it is about the connection.
+        // This answer does not depend on the data, but on the connection.
         (json!({ "url": elsewhere }), "not even an empty message is taken: 400"),
         (json!({ "key": prometheus.path("none") }), "none: No such file"),
     ] {

@@ -26,7 +26,7 @@ fn write(prometheus: &Prometheus, hours: u64) -> Result<()> {
     }
     let series = [field(1, &label), field(2, &time)].concat();
     let message = field(1, &series);
-    // One literal is a message of snappy, too.
+    // One literal is already a message of snappy.
     let literal = [&[message.len() as u8, 60 << 2, message.len() as u8 - 1], &message[..]].concat();
     let file = prometheus.path("message");
     std::fs::write(&file, literal)?;

@@ -11,7 +11,7 @@ use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 use crate::scene::stream;
 
-/// A server. It is killed on drop.
+/// A server; a drop kills the process.
 pub struct Server {
     child: Option<Child>,
     program: String,
@@ -29,7 +29,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts it after it has ended.
+    /// Starts the receiver again after its end.
     pub fn again(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = Command::new(&self.program);

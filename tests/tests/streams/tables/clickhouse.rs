@@ -20,7 +20,7 @@ use twinprobe_tests::certificates::Certificates;
 const PASSWORD: &str = "hunter2";
 
 /// A server that asks for a certificate and a password.
-struct Clickhouse {
+pub struct Clickhouse {
     server: Server,
     directory: TempDir,
     certificates: Certificates,
@@ -28,16 +28,21 @@ struct Clickhouse {
 }
 
 impl Clickhouse {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let (certificates, port) = (Certificates::new(directory.path())?, free_port()?);
         fs::write(directory.path().join("password"), PASSWORD)?;
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/streams/tables/clickhouse_server.py");
-        let mut arguments =
-            vec![script.display().to_string(), port.to_string(), directory.path().display().to_string()];
-        arguments.extend(
-            ["authority", "server", "server-key"].map(|name| certificates.path(name).display().to_string()),
-        );
+        fs::write(directory.path().join("access"), format!("archive:{PASSWORD}"))?;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/clickhouse/server.py");
+        let [authority, cert, cert_key] =
+            ["authority", "server", "server-key"].map(|name| certificates.path(name));
+        let access = directory.path().join("access");
+        let arguments =
+            [&*script, Path::new(&port.to_string()), directory.path(), Path::new("--access"), &access]
+                .into_iter()
+                .chain([Path::new("--tls"), &authority, &cert, &cert_key])
+                .map(|argument| argument.display().to_string())
+                .collect();
         let server = Server::start(&tool("chdb/bin/python")?, arguments, port, directory.path())?;
         Ok(Self { server, directory, certificates, port })
     }
@@ -51,7 +56,7 @@ impl Clickhouse {
     }
 
     /// Returns the rows that a statement finds: cells with tabulators between them.
-    fn rows(&self, sql: &str) -> Result<String> {
+    pub fn rows(&self, sql: &str) -> Result<String> {
         let mut command = Command::new("curl");
         command.args([
             "-sS",
@@ -71,7 +76,7 @@ impl Clickhouse {
     }
 
     /// A receiver with these fields besides.
-    fn receiver(&self, more: &Value) -> Value {
+    pub fn receiver(&self, more: &Value) -> Value {
         let mut options = json!({
             "url": self.url(), "database": "windows", "user": "archive", "passwordFile": self.path("password"),
             "ca": self.certificates.path("authority"), "cert": self.certificates.path("client"),
@@ -83,8 +88,8 @@ impl Clickhouse {
         json!([{ "clickhouse": options }])
     }
 
-    /// The figures in the tables: packets, windows of the metric, its rows; then the windows, the distinct ones, the first, the
-    /// last, and the lost ones.
+    /// The figures in the tables: packets, windows and rows of the metric; then the windows, the distinct
+    /// ones, the first, the last, and the lost ones.
     fn counts(&self, modifier: &str) -> Result<[String; 2]> {
         Ok([
             self.rows(&format!("SELECT sum(value), uniqExact(seq), count() FROM windows.`p.ingress.packets` {modifier}"))?,
@@ -123,7 +128,7 @@ fn tables_have_each_packet_once_whatever_is_killed() -> Result<()> {
     let closed = close(&node, "p")["window"]["seq"].as_u64();
     let told = server::send_all(&config)?;
     ensure!(!told.contains(PASSWORD), "{told}");
-    // This reading shows duplicates that the engine has not merged yet.
+    // Without a modifier, the reading shows duplicates that the engine has not merged yet.
     let found = clickhouse.counts("")?;
     let last: u64 = clickhouse.rows("SELECT max(seq) FROM windows.windows")?.parse()?;
     ensure!(
@@ -219,7 +224,8 @@ fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Returns the queries of the dashboard with the titles of their panels; with the values that Grafana would fill in.
+/// Returns the queries of the dashboard with the titles of their panels, and with values in place of
+/// Grafana's variables.
 fn queries() -> Result<Vec<(String, String)>> {
     let dashboard = fs::read_to_string(project("deploy/compose/grafana-clickhouse.json"))?;
     let dashboard: Value = serde_json::from_str(&dashboard)?;
@@ -261,7 +267,7 @@ fn the_dashboard_of_the_example_shows_flows() -> Result<()> {
     }
     let example = project("deploy/compose/stream.yaml");
     let output = stream(&["-f", &example.display().to_string(), "--dry-run"])?;
-    // The configuration is right: the daemon of the example is not there.
+    // The configuration is correct, although the daemon of the example does not exist here.
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.code() == Some(1) && error.contains("/run/twinprobe/twinprobe.sock"), "{error}");
     Ok(())

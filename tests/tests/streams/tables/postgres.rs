@@ -22,8 +22,8 @@ use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_tu
 const SERVER_USER: u32 = 65_534;
 const PASSWORD: &str = "hunter2";
 
-/// A server with the database `windows`, which belongs to the user `archive`. It is killed on drop.
-struct Server {
+/// A server with the database `windows`, which belongs to the user `archive`. A drop kills the process.
+pub struct Server {
     child: Option<Child>,
     directory: TempDir,
     programs: PathBuf,
@@ -31,7 +31,7 @@ struct Server {
 }
 
 impl Server {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         chown(directory.path(), Some(SERVER_USER), Some(SERVER_USER))?;
         // The path from which the stream reads the authority.
@@ -92,7 +92,7 @@ impl Server {
     fn start(&mut self) -> Result<()> {
         let log = fs::File::create(self.path("log"))?;
         wait_for("PostgreSQL", PATIENCE, || {
-            // A server whose processes have not all ended yet stops the next one.
+            // If processes of an earlier server have not ended yet, a new one does not start.
             if !self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
                 let mut command = self.command("postgres");
                 command.arg("-D").arg(self.path("data")).arg("-k").arg(self.directory.path());
@@ -137,12 +137,12 @@ impl Server {
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
-    fn rows(&self, sql: &str) -> Result<String> {
+    pub fn rows(&self, sql: &str) -> Result<String> {
         self.ask("archive", "windows", sql)
     }
 
     /// A receiver that connects over TLS, with these fields besides.
-    fn receiver(&self, more: &Value) -> Value {
+    pub fn receiver(&self, more: &Value) -> Value {
         let mut options = json!({
             "hosts": [format!("127.0.0.1:{}", self.port)], "database": "windows", "user": "archive",
             "passwordFile": self.path("password"), "tls": "require", "ca": self.certificate("authority"),

@@ -1,4 +1,4 @@
-//! Documents as answers: which format a client wants, and how it gets the document at its own pace.
+//! Documents as answers: the format that a client wants, and the pace at which the client takes the document.
 
 pub mod document;
 pub mod negotiate;

@@ -5,8 +5,9 @@ use twinprobe_ebpf_common::Format;
 
 use crate::api::error::ProblemAnswer;
 
-/// Returns the formats that the request allows, the preferred one first; the probe's own is used if it is among them.
-/// Refuses an `Accept` without any known type with 406 and an unknown `?format=` with 400.
+/// Returns the formats that the request allows, the preferred one first. The probe's own format is used if
+/// the request allows it. Refuses an `Accept` without any known type with 406 and an unknown `?format=` with
+/// 400.
 pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, ProblemAnswer> {
     let allowed = accepted(headers, &Format::ALL.map(|format| (format.media_type(), format)))?;
     let (Some(name), 2..) = (query, allowed.len()) else { return Ok(allowed) };
@@ -19,7 +20,7 @@ pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, 
 }
 
 /// Returns the members of `formats` (with their media types) that the request's `Accept` prefers with the same quality;
-/// all if the request has no `Accept`. Refuses an `Accept` without any of them with 406.
+/// all if the request has no `Accept`. Refuses an `Accept` that fits none of the formats, with 406.
 pub fn accepted<T: Copy>(headers: &HeaderMap, formats: &[(&str, T)]) -> Result<Vec<T>, ProblemAnswer> {
     let all = || formats.iter().map(|(_, format)| *format).collect();
     let accepted = accept(headers).map_or_else(all, |accept| by_accept(&accept, formats));
@@ -58,13 +59,13 @@ const PARAMETERS: [&str; 3] = ["version", "proto", "encoding"];
 pub struct Range {
     /// In lower case: `text/plain`, `text/*` or `*/*`.
     media_type: String,
-    /// The values of [`PARAMETERS`] that it has.
+    /// Its values of [`PARAMETERS`].
     parameters: [Option<String>; PARAMETERS.len()],
     quality: f32,
 }
 
 impl Range {
-    /// Returns how specific the range is, if it has this media type.
+    /// Returns how specific the range is; `None` if the range does not include this media type.
     fn matches(&self, offered: &Self) -> Option<u8> {
         let group = offered.media_type.split_once('/').map_or("", |(group, _)| group);
         let is_group = self.media_type.strip_suffix("/*") == Some(group);
@@ -80,11 +81,12 @@ impl Range {
     }
 }
 
-/// Returns the quality that the most specific of the ranges gives to a media type, 0 if none has it.
+/// Returns the quality that the most specific matching range gives to a media type; 0 without a matching
+/// range.
 pub fn quality(ranges: &[Range], media_type: &str) -> f32 {
     let Some(offered) = parse_range(media_type) else { return 0.0 };
     let matching = ranges.iter().filter_map(|range| Some((range.matches(&offered)?, range.quality)));
-    // The first one of equal ranges counts.
+    // The first of equal ranges counts.
     matching
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map_or(0.0, |(_, quality)| quality)

@@ -1,5 +1,6 @@
-//! The memory of the pieces of an answer, which is used again once the connection has sent them. The kernel would have
-//! to clear new pages first, and no cache of the CPU would have them.
+//! The memory of the pieces of an answer. Later pieces use it again once the connection has sent the earlier
+//! ones. For new pages, the kernel would have to clear the memory first, and no cache of the CPU would have
+//! them.
 
 use hyper::body::Bytes;
 
@@ -15,7 +16,7 @@ const KEPT: usize = 6;
 pub struct SentPieces(Vec<Bytes>);
 
 impl SentPieces {
-    /// Returns the bytes of `out`, and replaces its memory by that of a sent piece, or by new memory.
+    /// Returns the bytes of `out`, which gets the memory of a sent piece, or new memory.
     pub fn take(&mut self, out: &mut Vec<u8>) -> Bytes {
         // Only the latest piece is still in the cache.
         let unused = self.0.iter().rposition(Bytes::is_unique);

@@ -16,7 +16,7 @@ use crate::store::spool::Spools;
 /// The number of raw bytes in each rendering step. The text is several times as long.
 const ROWS: usize = 8 << 10;
 
-/// Readings and the encoder that writes them. It asks for tables by numbers of its own.
+/// Readings and the encoder that writes them. The encoder has its own numbers for tables.
 pub trait Renderable: Send {
     /// Ends the previous table, and returns the number of the next one; `None` if only the end is left.
     fn next_table(&mut self, out: &mut Vec<u8>) -> Option<usize>;
@@ -43,12 +43,12 @@ pub trait Renderable: Send {
     /// The client has taken everything: the readings are delivered.
     fn taken(&self);
 
-    /// Notes that an answer broke off before its end.
+    /// Notes that an answer stopped before its end.
     fn broke_off(&self, error: &Broken);
 }
 
-/// A document or a page while it is sent. The readings count as delivered once the last piece has been taken; an answer that is dropped before
-/// that delivers none of them.
+/// A document or a page while it is sent. The readings count as delivered once the client has taken the last
+/// piece; an answer that ends early delivers none of them.
 pub struct Rendering<R> {
     of: R,
     /// The number of the table that is being written, and the position in it.
@@ -71,8 +71,9 @@ struct TablePosition {
 }
 
 impl TablePosition {
-    /// Starts before the first row of a metric; [`Self::advance`] fetches it. Rows that are needed again are kept, if
-    /// there is room for them. After the last row, the kept ones replace the map as the source of the metric.
+    /// Starts before the first row of a metric; [`Self::advance`] fetches it. Rows that are needed again are
+    /// kept, if there is room for them. After the last row, the kept ones replace the map as the source of
+    /// the metric.
     fn new(
         DocumentPart { metric, rows, .. }: &DocumentPart,
         is_needed_again: bool,
@@ -98,7 +99,7 @@ impl TablePosition {
         Ok(true)
     }
 
-    /// Returns about [`ROWS`] bytes of the rows that are there, `None` if all are written.
+    /// Returns about [`ROWS`] bytes of the fetched rows; `None` if all of them are written.
     fn some_rows(&mut self) -> Option<RawTable> {
         let Self { layout, chunk, row, .. } = self;
         if *row >= chunk.len(layout) {

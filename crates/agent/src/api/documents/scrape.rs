@@ -25,7 +25,8 @@ pub async fn scrape(State(api): State<Api>, headers: HeaderMap) -> Result<Respon
     let formats = PageFormat::ALL.map(|format| (format.media_type(), format));
     let format = accepted(&headers, &formats)?.first().copied().unwrap_or(PageFormat::OpenMetrics);
     let probes = api.engine.read_all().await;
-    // The daemon's own metrics come after the readings, so that they count the windows that these closed.
+    // The daemon's own metrics come after the readings: readings may close windows, and these metrics count
+    // them.
     let own = api.engine.own_metrics().await?;
     let body = Body::from_stream(page(format, probes, &own, api.engine.deployer.spools()).into_stream());
     Ok(([(header::CONTENT_TYPE, format.media_type())], body).into_response())
@@ -79,7 +80,7 @@ impl Renderable for ScrapePage {
         self.encoder.more(out)
     }
 
-    /// The page keeps the part that it has of the probe. The next client gets the reading again.
+    /// The page keeps the finished rows of the probe. The next client gets the reading again.
     fn give_up(&mut self, table: usize, error: Broken) -> Result<(), Broken> {
         self.encoder.abandon();
         let probe = &mut self.probes[self.tables[table].0];

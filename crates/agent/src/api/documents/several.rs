@@ -27,11 +27,11 @@ pub fn check(headers: &HeaderMap) -> Result<(), ProblemAnswer> {
     accepted(headers, &[(NDJSON, ())]).map(drop)
 }
 
-/// The lines of an answer on their way: a list, and for each window of it the document, or `null` if the window was removed. Only
-/// the part that is being written is in memory. A slow client slows its own answer only.
+/// The lines of an unfinished answer: a list, and for each window of it the document, or `null` if the window
+/// was removed. Only the part that is being written is in memory. A slow client slows its own answer only.
 struct WindowLines {
     run: WindowRun,
-    /// True if the shape of a document stands before it where it differs from the one before.
+    /// True if a document's shape precedes it where the shape differs from the last one.
     with_shapes: bool,
     engine: Arc<Engine>,
     /// The number of the window whose document is being written.

@@ -44,7 +44,7 @@ impl TopQuery {
         let chosen =
             delivery.parts.iter().map(|part| LargestRows::new(&part.metric, top, self.by.as_deref()));
         let chosen: Vec<_> = chosen.collect();
-        // A document may have metrics without the number; these are ordered by their first counter.
+        // A document may have metrics without the number; their first counter then decides the order.
         if chosen.iter().any(Result::is_err) && !chosen.iter().any(|chosen| matches!(chosen, Ok(Some(_)))) {
             return Err(EngineError::Query(format!("by: {}", reasons(&delivery.parts, &chosen))));
         }
@@ -65,7 +65,8 @@ impl TopQuery {
     }
 }
 
-/// Returns what each metric says about a number that none has. What metrics with named numbers say is of use.
+/// Returns the reasons of the metrics if no metric has a number. Only metrics with named numbers give a
+/// useful reason.
 fn reasons(parts: &[DocumentPart], chosen: &[Result<Option<LargestRows>, NoNumber>]) -> String {
     let errors: Vec<(&str, &NoNumber)> = parts
         .iter()
@@ -83,9 +84,9 @@ fn reasons(parts: &[DocumentPart], chosen: &[Result<Option<LargestRows>, NoNumbe
     texts.join("; ")
 }
 
-/// Limits the entries that become samples. A limit of the configuration that is lower stays.
+/// Limits the entries that become samples. A lower limit of the configuration stays.
 fn limited(metric: &Arc<Metric>, top: u64, by: Option<String>) -> Arc<Metric> {
-    if !metric.layout.kind.has_keys() || metric.is_histogram() {
+    if !metric.layout.kind.has_keys() || metric.has_slots() {
         return Arc::clone(metric);
     }
     Arc::new(Metric::clone(metric).with(|head| {

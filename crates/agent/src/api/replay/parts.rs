@@ -38,8 +38,8 @@ pub struct ReplayParts {
     pub captures: UploadedCaptures,
 }
 
-/// Reads the parts of a request, which needs the part `needed` and a capture. Only a request that needs a rule may have
-/// one. Captures are written to the disk.
+/// Reads the parts of a request, which needs the part `needed` and a capture. Only a request that needs a
+/// rule may have a rule. Captures are written to the disk.
 pub async fn read(
     api: &Api,
     notes: &RecordNotes,
@@ -131,7 +131,8 @@ async fn read_config(
     Ok((config, held))
 }
 
-/// Reads an address of the host on which the packets were captured. The request already has this many others.
+/// Reads an address of the host on which the packets were captured. The request already has `others`
+/// addresses.
 async fn address(mut part: Field<'_>, others: usize) -> Result<LocalAddress, ProblemAnswer> {
     let refuse =
         |message: String| ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("the part {LOCAL}: {message}"));

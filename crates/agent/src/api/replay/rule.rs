@@ -18,14 +18,14 @@ use crate::engine::error::EngineError;
 use crate::rules::probes;
 use crate::rules::trial::TriedRule;
 
-/// The length of windows if neither the request nor the configuration says it.
+/// The length of windows if neither the request nor the configuration has one.
 const INTERVAL: &str = "1s";
 
 #[derive(Debug, Deserialize)]
 pub struct TrialQuery {
     /// The length of the windows.
     interval: Option<String>,
-    /// The probe that sees the packets, if it is not the one that the rule watches.
+    /// The probe that sees the packets, if it differs from the watched one.
     probe: Option<String>,
 }
 

@@ -85,7 +85,7 @@ pub async fn revisions(
     Ok(Json(RuleRevisionList { revisions: api.rules.revisions(&name).await? }))
 }
 
-/// Puts the revision that the body names, the one before the present one if the body is empty.
+/// Puts the revision in the body, or without one the revision before the present one.
 pub async fn roll_back(
     State(api): State<Api>,
     Path(name): Path<String>,

@@ -1,4 +1,4 @@
-//! `GET /v1/changes`: what happens to probes and windows, as it happens.
+//! `GET /v1/changes`: the changes of probes and windows, as they happen.
 
 use std::task::Context;
 

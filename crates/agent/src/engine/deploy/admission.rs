@@ -17,8 +17,8 @@ use twinprobe_config::ProbeConfig;
 /// slower.
 const TRIALS: usize = 3;
 
-/// Tries the programs, or uses an earlier trial unless `anew`, and returns their cost. A program
-/// that costs too much is refused if a request brings it; one that a start deploys anew was admitted before, and gets a
+/// Tries the programs, or uses an earlier trial unless `anew`, and returns their cost. A program that costs
+/// too much is refused if a request brings it. If a start deploys it anew, it was admitted before, and gets a
 /// warning. `elfs` are the files of the objects.
 pub fn admit(
     (kernel, trials, anew): (&Kernel, &Trials, bool),
@@ -63,8 +63,8 @@ pub fn admit(
     if refused.is_empty() { Ok(cost) } else { Err(refused) }
 }
 
-/// Refuses a probe that a rule deploys if the probes of all rules would cost more than `limit` nanoseconds per packet. A packet
-/// passes one direction of a probe: the dearer one counts.
+/// Refuses a probe that a rule deploys if the probes of all rules would cost more than `limit` nanoseconds
+/// per packet. A packet passes one direction of a probe: the more expensive direction counts.
 pub fn check_rules_budget(
     name: &str,
     cost: &ProbeCost,

@@ -10,7 +10,7 @@ use crate::store::record::StoredProbe;
 /// The occasion on which a probe is deployed or placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// Somebody asks for it: everything about the probe is checked.
+    /// A client or file asks for the probe: the daemon checks everything about it.
     New,
     /// The probe existed before. It continues after a start or a change of interfaces, even if rules and
     /// limits have changed.
@@ -39,7 +39,7 @@ pub enum Deployed {
 #[derive(Clone, Debug)]
 pub struct ChangeAuthor {
     pub principal: Principal,
-    /// The other end of the connection, or the file, as the audit log shows it.
+    /// The other end of the connection, or the file, in the form of the audit log.
     pub from: Value,
     pub message: Option<String>,
 }

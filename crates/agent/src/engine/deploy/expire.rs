@@ -173,7 +173,7 @@ impl Engine {
         });
     }
 
-    /// Removes the windows of an expired probe, if they are still those with this lease. Call this while nothing else
+    /// Removes the windows of an expired probe, if they still have this lease. Call this while nothing else
     /// changes.
     fn forget_expired(&self, name: &str, lease: Lease) -> Result<(), StoreError> {
         if self.registry.expired.is(name, lease) {
@@ -197,8 +197,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Hands the windows of an expired probe on to the probe of the same name that has been created: the commit of its
-    /// record has done so on disk.
+    /// Gives the windows of an expired probe to the new probe of the same name. The commit of its record has
+    /// done so on disk.
     pub fn hand_on_expired(&self, name: &str) {
         self.registry.expired.remove(name);
     }

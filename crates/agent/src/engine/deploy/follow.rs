@@ -110,8 +110,8 @@ impl Engine {
         }
     }
 
-    /// Has the probes look again for the interfaces that they could not list when they were adopted; then the kernel
-    /// can remove attachments that no probe claims. Must be called while nothing else changes.
+    /// Makes the probes look again for interfaces that they could not list when they were adopted. Then the
+    /// kernel can remove attachments that no probe claims. Must be called while nothing else changes.
     pub fn settle_again(&self) {
         if self.deployer.kernel.is_unsettled() {
             let follow = |probe: &Arc<Probe>| probe.follow(&LinkChanges::default(), &self.deployer.pods);
@@ -121,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// Attaches a running probe wherever it should be and is not, as far as that is possible now.
+    /// Attaches a running probe wherever it belongs, as far as that is possible now.
     pub async fn attach_again(self: &Arc<Self>, probe: Arc<Probe>) -> Result<ProbeStatus, EngineError> {
         let attached = self.change(move |engine| {
             engine.deployer.kernel.look();

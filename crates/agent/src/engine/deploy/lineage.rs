@@ -13,7 +13,7 @@ use crate::store::error::hex;
 use crate::store::record::StoredProbe;
 use crate::store::room::Dropped;
 
-/// The revision of a probe's configuration, the time when the probe was created, and the deployment before.
+/// The revision of a probe's configuration, the time when the probe was created, and the previous deployment.
 pub struct Lineage {
     pub revision: u64,
     pub created: String,
@@ -25,9 +25,9 @@ pub struct Lineage {
     pub pushed_by: Option<String>,
     /// The author of the change; `None` if a start deploys a stored probe anew.
     pub author: Option<ChangeAuthor>,
-    /// The cost of the deployment before, if it is known.
+    /// The cost of the previous deployment, if it is known.
     pub cost_before: Option<ProbeCost>,
-    /// The deployment before, if there was one.
+    /// The previous deployment, if there was one.
     pub before: Option<EarlierSerial>,
     /// True if a request puts the probe in the place of that deployment. A start that deploys a stored probe anew
     /// replaces nothing, so `on_replace` does not apply.
@@ -72,8 +72,8 @@ impl Lineage {
         })
     }
 
-    /// Returns the lineage of a deployment that a request asks for, with this lease. A rule that changes a probe of somebody else does
-    /// not take it over: the probe keeps its sender and its lease.
+    /// Returns the lineage of a deployment that a request asks for, with this lease. A rule that changes a
+    /// probe of another sender leaves the sender and the lease unchanged.
     pub fn asked(
         self,
         author: ChangeAuthor,
@@ -134,7 +134,7 @@ pub fn removal(name: &str, stored: &StoredProbe, author: Option<ChangeAuthor>) -
     }
 }
 
-/// Returns a random id of 128 bits, which no other probe has.
+/// Returns a random id of 128 bits, unique to one probe.
 fn new_instance() -> Result<String, KernelError> {
     let mut id = [0; 16];
     let filled = getrandom(&mut id, GetRandomFlags::empty());
@@ -142,7 +142,7 @@ fn new_instance() -> Result<String, KernelError> {
     Ok(hex(&id))
 }
 
-/// The serial of the deployment before this one, if that deployment does not run any more; `None` if the serial is not
-/// known.
+/// The serial of the previous deployment, if that deployment does not run any more; `None` if the serial is
+/// not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EarlierSerial(pub Option<u64>);

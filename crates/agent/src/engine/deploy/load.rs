@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use twinprobe_api::{ConfigDocument, hint};
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection, Stage};
-use twinprobe_ebpf_common::hook::Direction;
+use twinprobe_ebpf_common::hook::{Direction, ProgramKind};
 use twinprobe_faults::crash;
 use twinprobe_kernel::{
     Deadline, Deployable, DirectionPlan, Footprint, Kernel, KernelError, KernelFacts, LoadedDirection,
@@ -20,7 +20,7 @@ use crate::engine::deploy::admission::admit;
 use crate::engine::deploy::cause::Occasion;
 use crate::engine::deploy::examination;
 use crate::engine::deploy::lineage::{self, Lineage};
-use crate::engine::deploy::loaded::{LoadedProbe, first_of, planned};
+use crate::engine::deploy::loaded::{LoadedAhead, LoadedProbe, first_of, planned};
 use crate::engine::deploy::tags;
 use crate::engine::deploy::trials::Trials;
 use crate::engine::deployer::Deployer;
@@ -39,13 +39,13 @@ use twinprobe_compiler::CompiledObject;
 use twinprobe_config::{Code, DirectionConfig, ProbeConfig};
 use twinprobe_ebpf_common::unit::Unit;
 
-/// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer
-/// never ends: a verifier that fails in the kernel takes the calling thread with it.
+/// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much
+/// longer never ends: a verifier that crashes in the kernel takes the calling thread with it.
 const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
 impl Deployer {
-    /// Compiles and loads the programs of a probe that replaces `old`. A probe that is restored may have to
-    /// wait for its interfaces. The maps in `anew` have exactly the entries of `fill` afterwards.
+    /// Compiles and loads the programs of a probe that replaces `old`. A restored probe may have to wait for
+    /// its interfaces. The maps in `anew` have exactly the entries of `fill` afterwards.
     pub async fn load(
         &self,
         config: &ProbeConfig,
@@ -55,14 +55,33 @@ impl Deployer {
     ) -> Result<LoadedProbe, EngineError> {
         // Problems with the interfaces are reported before anything is compiled. The interfaces are listed again when
         // the probe is attached.
+        let beside_libxdp = self.is_beside_libxdp(config, occasion).await?;
+        self.load_as(config, Purpose::Deployment { occasion, old, anew, beside_libxdp }).await
+    }
+
+    /// Tells whether XDP programs of a probe are to be called through libxdp's dispatcher. Refuses interfaces that do not exist.
+    async fn is_beside_libxdp(&self, config: &ProbeConfig, occasion: Occasion) -> Result<bool, EngineError> {
         let (asked, pods) = (config.clone(), Arc::clone(&self.pods));
         let host = Arc::clone(&self.kernel.host);
-        let beside_libxdp = move || {
+        let look = move || {
             let wanted = wanted(&asked, occasion, &pods)?;
             Ok::<_, Rejection>(host.is_beside_libxdp(&wanted.interfaces))
         };
-        let beside_libxdp = tokio::task::spawn_blocking(beside_libxdp).await??;
-        self.load_as(config, Purpose::Deployment { occasion, old, anew, beside_libxdp }).await
+        Ok(tokio::task::spawn_blocking(look).await??)
+    }
+
+    /// Returns a loaded probe if its programs still have the kind that its interfaces need.
+    pub async fn still_fitting(
+        &self,
+        ready: Option<Box<LoadedAhead>>,
+    ) -> Result<Option<Box<LoadedAhead>>, EngineError> {
+        let Some(ready) = ready else { return Ok(None) };
+        let beside_libxdp = self.is_beside_libxdp(&ready.config, Occasion::New).await?;
+        let fits = |loaded: &LoadedDirection| match loaded.plan.attach.hook.kind() {
+            ProgramKind::Xdp => loaded.plan.joined == beside_libxdp,
+            ProgramKind::Tc => true,
+        };
+        Ok(Some(ready).filter(|ready| ready.loaded.directions.iter().all(fits)))
     }
 
     /// Compiles and loads the programs of a probe that is not to be attached. The programs are tried anew.

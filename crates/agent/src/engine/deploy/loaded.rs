@@ -6,8 +6,8 @@ use std::sync::Arc;
 use twinprobe_ebpf_common::ProbeCost;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_kernel::{
-    DirectionPlan, DirectionRequest, Kernel, KernelFacts, LoadedDirection, OwnInterface, ProbeObject,
-    ProbePlan, ReplayClock,
+    DeclaredAt, DirectionPlan, DirectionRequest, Kernel, KernelFacts, LoadedDirection, OwnInterface,
+    ProbeObject, ProbePlan, ReplayClock,
 };
 
 use crate::engine::deploy::cause::Occasion;
@@ -15,7 +15,7 @@ use crate::engine::probe::running::Running;
 use crate::engine::reading::metric::MetricState;
 use crate::limits::ledger::Share;
 use twinprobe_compiler::declared;
-use twinprobe_config::{Code, ProbeConfig};
+use twinprobe_config::{Code, ProbeConfig, SourceCode};
 
 /// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct LoadedProbe {
     pub share: Share,
 }
 
-/// A probe that was loaded before its deployment was asked for, in place of no other probe.
+/// A probe that was loaded before a client or rule asks for its deployment, in place of no other probe.
 #[derive(Debug)]
 pub struct LoadedAhead {
     pub config: ProbeConfig,
@@ -63,13 +63,14 @@ impl LoadedProbe {
     }
 }
 
-/// Returns the loaded direction whose maps `plan` may use, too: the first one of the same interfaces.
+/// Returns the first loaded direction of the same interfaces: `plan` may use its maps, too.
 pub fn first_of<'a>(loaded: &'a [LoadedDirection], plan: &DirectionPlan) -> Option<&'a LoadedDirection> {
     loaded.iter().find(|loaded| loaded.plan.own_interface == plan.own_interface)
 }
 
-/// Plans the directions of a probe, whose objects are `elfs`, in the order of [`ProbeConfig::directions`]: once, or else once for each
-/// interface, in the order of the configuration. Returns the plan, its objects and the findings. See [`ProbePlan::build`].
+/// Plans the directions of a probe with the objects `elfs`, in the order of [`ProbeConfig::directions`]:
+/// once, or once for each interface in the order of the configuration. Returns the plan, its objects and the
+/// findings. See [`ProbePlan::build`].
 pub fn planned(
     config: &ProbeConfig,
     anew: &BTreeSet<String>,
@@ -87,12 +88,22 @@ pub fn planned(
             plan = plan.on_interface(&own);
             continue;
         }
-        // The first one has the warnings of the others, too.
+        // The first plan has the warnings of the others, too.
         let (other, objects, _) = build();
         plan.directions.extend(other.on_interface(&own).directions);
         parsed.extend(objects);
     }
     (plan, parsed, findings)
+}
+
+/// Returns the places of the names that a source and the files beside it declare. Those of the source come first.
+fn places(source: &SourceCode) -> BTreeMap<String, DeclaredAt> {
+    let beside = source.files.iter().map(|(name, text)| (Some(name), text));
+    let all = beside.chain([(None, &source.text)]).flat_map(|(file, text)| {
+        let at = move |(name, line)| (name, DeclaredAt { file: file.cloned(), line });
+        declared(text).into_iter().map(at)
+    });
+    all.collect()
 }
 
 /// Returns the request for each direction, in the order of [`ProbeConfig::directions`].
@@ -108,8 +119,8 @@ fn requests(config: &ProbeConfig, anew: &BTreeSet<String>) -> impl Iterator<Item
         code: format!("{name}.{}", direction.code.field()),
         on_replace: config.on_replace,
         metrics: direction.metrics.iter().map(|metric| metric.request.clone()).collect(),
-        lines: match &direction.code {
-            Code::Source(source) => declared(&source.text),
+        places: match &direction.code {
+            Code::Source(source) => places(source),
             Code::Object(_) => BTreeMap::new(),
         },
     })

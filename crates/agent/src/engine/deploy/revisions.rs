@@ -84,7 +84,7 @@ impl Engine {
                 let turn = self.registry.turns.request(name).await?;
                 when.check(Some(&self.registry.get(name)?.stored))?;
                 let author = author.explained(|| format!("back to revision {revision}"));
-                // Entries that another revision has put into the maps are not part of this one.
+                // Entries that another revision has put into the maps do not belong to this one.
                 let anew = changed_fills(&self.registry.get(name)?.stored.config, &document);
                 self.deploy(config, document, DeployCause::Request { author, anew }, turn, None).await
             }

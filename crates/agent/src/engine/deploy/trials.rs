@@ -16,7 +16,7 @@ const TRIALS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialKey([u8; 32]);
 
-/// The costs that trials have found, the latest one last. Refusals are not among them.
+/// The costs that trials have found, the latest one last. They do not include refusals.
 #[derive(Debug, Default)]
 pub struct Trials(Mutex<VecDeque<(TrialKey, DirectionCost)>>);
 

@@ -17,7 +17,7 @@ use crate::engine::events::framing::Framing;
 pub const LIMIT: usize = 16 << 20;
 /// The limit of bytes that wait for all clients together, beside one batch for each.
 pub const LIMIT_OF_ALL: usize = 64 << 20;
-/// The number of bytes that almost every batch fits in.
+/// The number of bytes that suffices for almost every batch.
 const BATCH: usize = 256 << 10;
 
 /// The writing end of a stream.

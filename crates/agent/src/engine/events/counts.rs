@@ -13,7 +13,7 @@ use twinprobe_kernel::traffic::{self, Traffic};
 use crate::engine::engine::Engine;
 use crate::engine::events::changes::message;
 
-/// The most interfaces without a probe that the stream reports to clients who may deploy one.
+/// The most interfaces without a probe that the stream reports to clients who may deploy probes.
 const OTHERS: usize = 64;
 
 /// The counts of interfaces so far.

@@ -52,7 +52,7 @@ impl Engine {
     }
 }
 
-/// Tells of changes as long as somebody follows them.
+/// Sends changes as long as a client follows them.
 async fn tell(engine: Arc<Engine>, mut closed: broadcast::Receiver<Arc<Closed>>) {
     let mut disturbed = engine.registry.disturbed.subscribe();
     let mut next_count = Instant::now();
@@ -83,7 +83,7 @@ async fn tell(engine: Arc<Engine>, mut closed: broadcast::Receiver<Arc<Closed>>)
     }
 }
 
-/// Announces windows until it is time to look at the probes. Returns false if no client listens any more.
+/// Announces windows until the next check of the probes. Returns false if no client listens any more.
 async fn windows(
     engine: &Engine,
     closed: &mut broadcast::Receiver<Arc<Closed>>,

@@ -43,7 +43,7 @@ pub enum IntakeTurn {
 
 /// The records and events of one source that were read and not yet sent.
 pub struct Intake {
-    /// Records that were copied out of the ring. The ring's own come after them.
+    /// Records that were copied out of the ring. The records in the ring come after them.
     pub records: Records,
     pub output: EventBatch,
     /// True if the last slice held an event.
@@ -70,7 +70,7 @@ impl Intake {
         }
         let fresh = std::mem::take(&mut audience.fresh);
         if fresh > 0 {
-            // New clients do not get events that were rendered before they came.
+            // New clients get no events that were rendered earlier.
             self.output.send(source, &audience.clients[..audience.clients.len() - fresh]);
         }
         audience.clients.retain(|client| !client.state.lock().gone);
@@ -84,8 +84,9 @@ impl Intake {
         }
         let has_room = audience.clients.iter().any(|client| client.has_room());
         let fill = source.fill();
-        // Events that wait in the ring are not lost yet. They are read without room for them only when the ring is
-        // nearly full, so that they are counted as lost for each client: the kernel would not count them.
+        // Events that wait in the ring are not lost yet. Without room for them, the daemon reads them only
+        // when the ring is nearly full. Then it counts them as lost for each client, which the kernel would
+        // not do.
         if !has_room && fill < source.room / 4 * 3 {
             return IntakeTurn::Later;
         }
@@ -107,7 +108,8 @@ impl Intake {
         }
         let time = clock::now();
         let mut bytes = 0;
-        // The limit of slices ends this even while programs give up records as fast as they are skipped.
+        // The limit of slices ends this loop even if programs fill the ring as fast as the daemon skips
+        // records.
         for _ in 0..SLICES {
             if self.records.room() == 0 {
                 break;
@@ -169,7 +171,7 @@ const fn presses(fill: u64, room: u64) -> bool {
     room.saturating_sub(fill) < if left < AMPLE { left } else { AMPLE }
 }
 
-/// A time in which records come so fast that they are copied before any is rendered.
+/// A time in which records come so fast that the daemon copies them before it renders any.
 struct Surge {
     begin: Instant,
     /// The beginning of the interval, at least [`SURGE`] long, in which bytes are counted.

@@ -19,8 +19,8 @@ use crate::engine::events::stream::StreamReader;
 use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::hook::Direction;
 
-/// A thread of its own on which all event maps are read: neither requests nor exports delay it, and its
-/// wake-ups do not go through other threads.
+/// The thread that reads all event maps: neither requests nor exports delay it, and its wake-ups do not go
+/// through other threads.
 #[derive(Debug, Default)]
 pub struct EventLoop {
     thread: OnceLock<Handle>,
@@ -92,7 +92,8 @@ impl ProbeEvents {
             return Err(self.sources.iter().map(|source| source.metric.clone()).collect());
         };
         let client = StreamWriter::new(framing, self.backlog.clone());
-        // The stream is made before its client joins: dropping it tells every source that the client has left.
+        // The stream exists before its client joins: a dropped stream tells every source that the client has
+        // left.
         let stream = StreamReader { client: Arc::clone(&client), sources: sources.clone() };
         let mut joined = false;
         for source in sources {
@@ -110,7 +111,7 @@ impl ProbeEvents {
         self.sources.iter().map(|source| source.status()).collect()
     }
 
-    /// Ends all streams. No stream can start from now on.
+    /// Ends all streams. No stream can start any more.
     pub fn end(&self) {
         self.sources.iter().for_each(|source| source.end());
     }

@@ -19,8 +19,8 @@ use crate::engine::placement::{self, Namespace};
 
 /// The number of rendered bytes that are sent without waiting for more.
 const FULL: usize = 64 << 10;
-/// The longest time for which fewer bytes than [`FULL`] wait for more while events come fast: all of them share the
-/// cost of one wake-up of the clients.
+/// The longest time for which fewer bytes than [`FULL`] wait for more while events come fast, so that they
+/// share the cost of one wake-up of the clients.
 const GATHER: Duration = Duration::from_millis(20);
 /// The number of events in [`GATHER`] above which events come fast. Fewer are handed on immediately, one by one.
 const MANY: u32 = 50;
@@ -85,8 +85,8 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
                 }
             }
             IntakeTurn::Surge => {
-                // A timer of the runtime takes too long. A wait for the next record would cost a wake-up for each few of
-                // them. Each might take this task to the CPU that the packets come on.
+                // A timer of the runtime takes too long. A wait for each next record would cost one wake-up
+                // per few records. Each wake-up might move this task to the CPU that handles the packets.
                 std::thread::sleep(nap);
                 tokio::task::yield_now().await;
             }
@@ -179,7 +179,7 @@ struct RenderingNames {
     namespace: Option<Namespace>,
     context: Context,
     since: Instant,
-    /// The task that lists the interfaces, while one runs.
+    /// The task that lists the interfaces, if it runs.
     listed: Option<JoinHandle<Option<HashMap<u32, String>>>>,
 }
 

@@ -26,7 +26,7 @@ pub struct ChangeTeller {
     pub known: BTreeMap<Arc<str>, ToldStatus>,
     /// The counts that were sent last: to all clients, and to clients who may choose interfaces.
     pub counts: [Option<Bytes>; 2],
-    /// A token for each of these two; each client has a copy of its own.
+    /// A token for each of these two kinds of clients; each client has a copy of its kind's token.
     pub audiences: [Arc<()>; 2],
 }
 
@@ -46,7 +46,7 @@ pub enum About {
 
 /// A client that follows changes.
 pub struct ChangeFollower {
-    /// The messages that come before all others.
+    /// The messages that come first.
     pub first: VecDeque<Bytes>,
     pub changes: broadcast::Receiver<ToldChange>,
     pub only: Option<String>,
@@ -101,7 +101,7 @@ impl ChangeTeller {
         let _ = self.out.send(ToldChange { about, bytes });
     }
 
-    /// Tells of a window. `windows` is `None` if its probe is not there any more.
+    /// Tells of a window. `windows` is `None` if the probe no longer exists.
     pub fn window(&mut self, closed: &Closed, windows: Option<WindowStatistics>) {
         if let (Some(known), Some(windows)) = (self.known.get_mut(&*closed.probe), windows) {
             known.windows = windows;
@@ -109,8 +109,8 @@ impl ChangeTeller {
         self.tell(About::Probe(closed.probe.as_str().into()), changes::window(closed, windows));
     }
 
-    /// Sends the statuses that have changed since the last messages. With `listing`, returns the messages about all probes,
-    /// or about the one that it names.
+    /// Sends the statuses that have changed since the last messages. With `listing`, returns the messages
+    /// about all probes, or about the named one.
     pub fn look(&mut self, probes: &[Arc<Probe>], listing: Option<Option<&str>>) -> Vec<Bytes> {
         let names: BTreeSet<&str> = probes.iter().map(|probe| &*probe.name).collect();
         let gone: Vec<Arc<str>> =

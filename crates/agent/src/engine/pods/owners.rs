@@ -12,10 +12,10 @@ use twinprobe_ebpf_common::window::owner::{AddressOwner, AddressOwners, OwnedSin
 
 /// The most addresses without a present owner that keep the name of their last one.
 const MOST_EARLIER: usize = 4096;
-/// The most owners of one address that are told apart by time.
+/// The most owners of one address that the daemon tells apart by time.
 const MOST_OF_ONE: usize = 4;
 
-/// The present owners and those before them.
+/// The present owners and the previous ones.
 #[derive(Debug, Default)]
 pub struct OwnerBook(Mutex<BookState>);
 

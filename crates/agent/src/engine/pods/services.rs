@@ -30,7 +30,7 @@ impl ServiceNames {
         Some(format!("{namespace}/{name} (Service)"))
     }
 
-    /// Returns all of them, for the keys of documents.
+    /// Returns all Services, for the keys of documents.
     pub fn owners(&self) -> HashMap<IpAddr, AddressOwner> {
         let owner = |(namespace, name): &(String, String)| AddressOwner::Service {
             namespace: namespace.clone(),

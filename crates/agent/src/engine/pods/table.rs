@@ -34,7 +34,7 @@ pub struct NodePods {
     pub names: Arc<InterfacePods>,
     /// The owners of addresses, if documents name them.
     owners: Option<OwnerBook>,
-    /// Told of each change after which something may be found soon.
+    /// Wakes the search after each change that may add interfaces.
     pub stirred: Notify,
 }
 
@@ -70,7 +70,7 @@ pub struct SelectedPods {
     pub interfaces: Vec<(String, u32)>,
     /// The pods without an interface, each with the reason.
     pub waiting: Vec<(String, &'static str)>,
-    /// The number of pods that have none because they use the host's network.
+    /// The number of pods without an interface because they use the host's network.
     pub on_host: usize,
     /// The reason why the present state is not known.
     pub error: Option<String>,
@@ -116,7 +116,7 @@ impl NodePods {
         self.owners.as_ref()?.at(window)
     }
 
-    /// Looks for all pods. Returns whether anything is other than before. May take some milliseconds.
+    /// Looks for all pods. Returns whether anything has changed. May take some milliseconds.
     pub fn look(&self) -> bool {
         let _looking = self.looking.lock();
         let uids: Vec<String> = self.known.read().pods.iter().map(|pod| pod.entry.uid.clone()).collect();

@@ -1,5 +1,5 @@
-//! The refusal of metrics that can't all be shown: two of them would be one family of OpenMetrics, or one would have a name of the
-//! daemon's own.
+//! The refusal of metrics that can't be shown together: two of them would be one family of OpenMetrics, or
+//! one would have a name of the daemon's own metrics.
 
 use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::finding::Finding;

@@ -1,4 +1,5 @@
-//! The closing of a probe's window, with what the probe knows of it: its schedule, its origin, and what it says if that fails.
+//! The closing of a probe's window, with the probe's knowledge: its schedule, its origin, and the words for a
+//! failure.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ impl Running {
 
     /// Notes why the last window could not be closed; `None` if it was closed.
     pub fn note_trouble(&mut self, error: Option<&CloseError>) {
-        // The end of a probe may overtake its clock.
+        // A removed probe may still have a clock.
         let close_error = error.filter(|_| !self.open.windows.is_removed()).map(|error| with_causes(error));
         if close_error.is_some() {
             self.counters.close_failures.inc();
@@ -52,8 +53,8 @@ impl Running {
         self.close_error = close_error;
     }
 
-    /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Returns `None` if the window was
-    /// on disk, and somebody damaged or removed its file before the maps were empty.
+    /// Flips, waits until the idle twin is at rest, stores its content, and empties it. Returns `None` if the
+    /// window's file was damaged or removed before the maps were empty.
     fn try_close(&mut self, by: ClosedBy) -> Result<Option<Arc<StoredWindow>>, CloseError> {
         self.open.begin_close(by)?;
         let stored = match self.store(by)? {
@@ -102,9 +103,9 @@ impl Running {
         }
     }
 
-    /// Closes the open window if `next` has metrics that can take over none of their rows in it, or metrics of another
-    /// sample. Returns a finding for each metric that begins anew, for each that continues with another sample's counts, and for each
-    /// that continues without its sum.
+    /// Closes the open window if metrics of `next` can't take over their rows in it, or have another sample.
+    /// Returns a finding for each metric that begins anew, for each that continues with another sample's
+    /// counts, and for each that continues without its sum.
     pub fn close_before(
         &mut self,
         next: &[MetricState],
@@ -143,7 +144,7 @@ impl Running {
                 |seq| format!("it is in window {seq}, which was closed for that"),
             );
             let message = format!(
-                "metric {name} begins anew: nothing of what map {map} has counted fits its new definition; {what}"
+                "metric {name} begins anew: nothing that map {map} has counted fits its new definition; {what}"
             );
             let field = format!("{}.metrics[{}].map", reader.metric.direction, reader.position.1);
             Finding::new(Stage::Load, field, message)

@@ -65,7 +65,7 @@ impl Engine {
     }
 }
 
-/// Says that the configuration does not fill the map, and what to do.
+/// Returns the error that the configuration does not fill the map, and what to do.
 fn not_filled(probe: &Probe, map: &str) -> String {
     let none = Fills::new();
     let filled = probe.stored.config.fill.as_ref().unwrap_or(&none);

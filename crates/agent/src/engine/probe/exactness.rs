@@ -21,7 +21,7 @@ const MOST: usize = 8;
 /// The knowledge about the interfaces of one deployment.
 #[derive(Debug, Default)]
 pub struct Exactness {
-    /// Features change while a probe runs, so the keeper is asked for the present ones.
+    /// Features change while a probe runs, so this asks the keeper for the present ones.
     keeper: Arc<OffloadKeeper>,
     known: Mutex<KnownPlaces>,
 }
@@ -31,9 +31,9 @@ type AskedPlace = (u64, u32, Option<&'static str>);
 
 #[derive(Debug, Default)]
 struct KnownPlaces {
-    /// The places that were asked about.
+    /// The places of the question.
     places: Vec<AskedPlace>,
-    /// The interface of each place when it was asked about; `None` if it was not there.
+    /// The interface of each place at the time of the question; `None` if there was no interface.
     interfaces: Vec<Option<Arc<Offloads>>>,
     /// The findings about each place.
     found: Vec<Found>,
@@ -109,7 +109,8 @@ impl Exactness {
         std::mem::replace(&mut known.since, now)
     }
 
-    /// Returns the text for a window with these reasons and those of its packets, which are kept until the next one ends.
+    /// Returns the text for a window with these reasons and the reasons of its packets. The latter stay until
+    /// the next window ends.
     pub fn of_packets(&self, reasons: &BTreeSet<String>, packets: BTreeSet<String>) -> Option<String> {
         let text = text(reasons | &packets);
         self.known.lock().packets = packets;
@@ -128,7 +129,8 @@ fn asked(places: &[AttachedAt]) -> Vec<AskedPlace> {
 }
 
 impl KnownPlaces {
-    /// Tells whether nothing has changed. The keeper gives another object for an interface that has.
+    /// Tells whether nothing has changed. After a change of an interface the keeper gives another object for
+    /// it.
     fn is_still(&self, asked: &[AskedPlace], interfaces: &[Option<Arc<Offloads>>]) -> bool {
         let is_same = |(a, b): (&Option<Arc<Offloads>>, &Option<Arc<Offloads>>)| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -182,7 +184,7 @@ fn note(error: &io::Error) {
 }
 
 /// Leaves out the interfaces that a program can't be attached to, because it would mistake one header for another.
-/// Returns them with the reason. Refuses the probe if one of them is named.
+/// Returns these interfaces with the reason. Refuses the probe if one of them is named.
 pub fn fitting(
     interfaces: Vec<AttachInterface>,
     directions: &[LoadedDirection],

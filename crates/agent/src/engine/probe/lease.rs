@@ -7,8 +7,8 @@ use twinprobe_kernel::clock::{Moment, rfc3339};
 
 use crate::store::record::{StoredLease, StoredProbe};
 
-/// A lease from the moment when it was granted. Setting the wall clock neither prolongs it nor cuts it short; only after
-/// a reboot the wall clock alone tells how much of it is left.
+/// A lease from the moment when it was granted. A change of the wall clock does not change its length. Only
+/// after a reboot the wall clock alone tells the remaining time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     granted: Moment,

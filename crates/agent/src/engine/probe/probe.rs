@@ -68,7 +68,7 @@ pub struct Probe {
 pub struct RunningParts {
     /// The network namespace of the interfaces; `None` for the daemon's own.
     pub namespace: Namespace,
-    /// The pods whose interfaces the probe goes to; `None` if names of interfaces decide.
+    /// The pods whose interfaces the probe uses; `None` if names of interfaces decide.
     pub pods: Option<PodSelector>,
     /// The event metrics.
     pub events: ProbeEvents,
@@ -99,7 +99,7 @@ pub enum ProbeState {
 }
 
 impl Probe {
-    /// Creates a stored probe that this daemon has not deployed, or not yet. `held` is the part of the probe that
+    /// Creates a stored probe that this daemon does not run, or not yet. `held` is the part of the probe that
     /// remains in the kernel.
     pub fn failed(
         name: &str,
@@ -155,7 +155,7 @@ impl Probe {
         }
     }
 
-    /// Notes whether the lease of the probe `has_ended`. The probe is detached everywhere if it has, and otherwise
+    /// Notes whether the lease of the probe `has_ended`. An expired probe is detached everywhere, another one
     /// attached where it belongs.
     pub fn set_ended(&self, has_ended: bool, pods: &NodePods) {
         if let ProbeState::Running(running) = &mut *self.state.lock()
@@ -235,7 +235,7 @@ impl Probe {
         Some(self.stored.running.as_ref()?.deployment.serial)
     }
 
-    /// Notes the cost that was measured at each interface. Where no packet was seen the cost stays as it was.
+    /// Notes the cost that was measured at each interface. Places without packets keep their cost.
     pub fn set_live(&self, mut measured: Vec<LiveCost>) {
         let mut live = self.live.lock();
         for new in measured.iter_mut().filter(|new| new.packets == 0) {
@@ -275,8 +275,8 @@ impl Probe {
         }
     }
 
-    /// Closes the last window of a probe that is about to be removed. Unless the clock closes windows, the live metrics
-    /// are in it, too.
+    /// Closes the last window of a probe that is about to be removed. If no clock closes windows, the window
+    /// contains the live metrics, too.
     pub fn close_at_end(&self) -> Result<(), EngineError> {
         self.with_running(|running| {
             let by = if running.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Request };
@@ -290,7 +290,8 @@ impl Probe {
     pub fn detach(&self) {
         match std::mem::replace(&mut *self.state.lock(), ProbeState::Gone) {
             ProbeState::Running(running) => {
-                // Events left in the rings go to the clients that listen. After that, no stream keeps the maps open.
+                // Events left in the rings go to the clients that listen. After that, no stream holds the
+                // maps open.
                 self.close_events();
                 running.detach();
             }
@@ -314,7 +315,7 @@ impl Probe {
         self.with_running(|running| Ok(running.compose().shape(false)))
     }
 
-    /// Returns the metrics with this name, and what their samples depend on beside them.
+    /// Returns the metrics with this name, and the other data on which their samples depend.
     pub fn exported(&self, name: &str) -> Result<ExportedMetrics, EngineError> {
         self.with_running(|running| {
             let own = running.open.metrics.iter().filter(|own| own.is_shown() && own.metric.name == name);

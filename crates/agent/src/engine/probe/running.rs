@@ -1,5 +1,5 @@
-//! A running probe, read by Algorithm 2 of the paper in an order that survives a crash between any two steps: flip,
-//! store the window, and only then empty the idle twin.
+//! A running probe. Algorithm 2 of the paper reads it, in an order that survives a crash between any two
+//! steps: flip, store the window, and only then empty the idle twin.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -47,7 +47,7 @@ pub struct Running {
     pub has_ended: bool,
     /// The names of the pods to which interfaces lead.
     pub pods: Arc<InterfacePods>,
-    /// The known facts about the interfaces, which the status shows, too.
+    /// The known facts about the interfaces, also for the status.
     pub exactness: Arc<Exactness>,
 }
 
@@ -122,8 +122,8 @@ impl Running {
         }
     }
 
-    /// Takes over everything that `old` has not handed out yet; packets no longer reach `old`. Returns the losses: content
-    /// that could not be taken over.
+    /// Takes over everything that `old` has not delivered yet; packets no longer reach `old`. Returns the
+    /// losses: content that could not be taken over.
     pub fn succeed(&mut self, old: Self) -> Vec<Loss> {
         if !old.open.goes_on(&self.open.metrics, &self.open.attached.directions) {
             self.open.opened = Moment::now();
@@ -138,7 +138,7 @@ impl Running {
         losses
     }
 
-    /// Closes a half-closed window to its end, so that no rows of it are left in maps that are about to be replaced.
+    /// Closes a half-closed window to its end, so that the maps have none of its rows when they are replaced.
     pub fn finish(&mut self) -> Result<(), CloseError> {
         self.open.load_base()?;
         self.finish_window()
@@ -169,8 +169,8 @@ impl Running {
         Ok(Delivery::of_window(&self.open.windows, &stored, Arc::clone(&self.skipped), claim)?)
     }
 
-    /// Reads the probe for a page about all probes, which takes nothing from other readers: a window is closed only if
-    /// all that it resets is in sums. Other probes are shown as of their last window.
+    /// Reads the probe for a page about all probes. This takes nothing from other readers: it closes a window
+    /// only if sums hold everything that the window resets. All other probes show their last window.
     pub fn read_for_page(&mut self) -> Result<Delivery, CloseError> {
         let mut resets = self.open.metrics.iter().filter(|reader| reader.extraction.resets());
         if !self.open.resets()
@@ -194,7 +194,8 @@ impl Running {
         })
     }
 
-    /// Tells whether a window is of this probe, and not of an expired one of the same name. Earlier versions had no leases.
+    /// Tells whether a window belongs to this probe, and not to an expired one of the same name. Earlier
+    /// versions had no leases.
     pub fn is_own(&self, origin: Option<&DocumentOrigin>) -> bool {
         origin.is_none_or(|origin| origin.instance == self.origin.instance)
     }
@@ -217,7 +218,7 @@ impl Running {
         self.exactness.refresh(&self.open.attached.places, &self.sees());
     }
 
-    /// The same after the programs of an interface have changed.
+    /// Asks the kernel for the facts again, because the programs of an interface have changed.
     pub fn refresh_exactness_after_a_change(&self) {
         let places = self.open.attached.places.iter().map(|at| (&at.place.netns, at.place.ifindex));
         self.open.attached.host.offloads.doubt(places);

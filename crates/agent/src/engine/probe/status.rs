@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use twinprobe_api::{
-    AttachmentStatus, JoinStatus, MetricReport, ProgramStatus, SharedMapStatus, ValidationReport, Word,
+    AttachmentStatus, JoinStatus, MapReport, MetricReport, ProgramStatus, SharedMapStatus, ValidationReport,
+    Word,
 };
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_ebpf_common::hook::Hook;
 use twinprobe_kernel::clock::rfc3339;
 use twinprobe_kernel::netns::Netns;
-use twinprobe_kernel::{AttachedAt, Health, HeldDeployment, LoadedDirection, MapPlan, Sees};
+use twinprobe_kernel::{AttachedAt, Health, HeldDeployment, Kernel, LoadedDirection, MapPlan, Sees};
 
 use crate::engine::deploy::loaded::LoadedProbe;
 use crate::engine::placement::PendingPlace;
@@ -75,7 +76,7 @@ impl Shown {
         Self { state: "failed", reason: Some(reason), places, ..Self::default() }
     }
 
-    /// True if the probe belongs on more interfaces than it is attached to, or may belong on more.
+    /// True if the probe belongs, or may belong, on more interfaces than its present ones.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty() || self.is_unsure()
     }
@@ -178,15 +179,25 @@ fn reason_of(health: &Health) -> Option<String> {
     if let Some((reason, since)) = &health.failure {
         let since = rfc3339(*since);
         return Some(format!(
-            "removed by somebody, noticed {since}, and it can't be made again: {reason}; it is tried again every 2 s"
+            "removed by somebody, noticed {since}; the daemon can't attach it again: {reason}; it tries again every 2 s"
         ));
     }
     let last = rfc3339(health.repaired?);
     let times = if health.repairs == 1 { "once".to_owned() } else { format!("{} times", health.repairs) };
-    Some(format!("removed by somebody and made again {times}, the last time {last}"))
+    Some(format!("removed by somebody; the daemon has attached it again {times}, the last time {last}"))
 }
 
-pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> ValidationReport {
+pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe, kernel: &Kernel) -> ValidationReport {
+    let maps = loaded.directions.iter().zip(&loaded.parsed).map(|(loaded, object)| {
+        let uses = kernel.uses(&loaded.plan, object).into_iter().map(|uses| MapReport {
+            map: uses.map,
+            kind: uses.kind.into(),
+            max_entries: uses.max_entries,
+            adds: uses.adds,
+            deletes: uses.deletes,
+        });
+        (Direction::from(loaded.plan.attach.hook), uses.collect())
+    });
     let metrics = loaded.directions.iter().map(|loaded| {
         let configured = config
             .direction(Direction::from(loaded.plan.attach.hook))
@@ -204,6 +215,7 @@ pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe) -> Validati
         programs: programs(&loaded.directions),
         shared_maps: shared_maps(&loaded.directions),
         metrics: metrics.collect(),
+        maps: maps.collect(),
         cost: loaded.cost.clone(),
         warnings: loaded.warnings.clone(),
     }

@@ -32,9 +32,9 @@ fn go_on<'a>(
     Ok(())
 }
 
-/// Makes the metrics of a new deployment continue with the rows that `old` keeps, or else with the base on disk of the
-/// deployment before. Writes the result to disk, so that the deployment has its base once it is committed. Returns the
-/// deployment whose base could not be read.
+/// Lets the metrics of a new deployment continue with the rows that `old` keeps, or else with the previous
+/// deployment's base on disk. Writes the result to disk, so that the deployment has its base once it is
+/// committed. Returns the deployment whose base could not be read.
 pub fn begin(
     readers: &mut [MetricState],
     deployable: &Deployable,
@@ -65,7 +65,7 @@ pub fn begin(
     if old.is_some() || before.is_some() || windows.last_seq() > 0 {
         let open = deployable.open_rows()?;
         let parts: Vec<BaselinePart> = readers.iter().flat_map(|reader| reader.parts(&open)).collect();
-        // The record of the deployment, which is committed next, makes it last.
+        // The next commit of the deployment makes the baseline durable.
         windows.write_baseline((deployable.epoch(), serial), &parts, Durable::Soon)?;
     }
     Ok(None)
@@ -98,8 +98,8 @@ impl OpenWindow {
         self.windows.forget_other_baselines(serial);
     }
 
-    /// Returns the metrics that had the content of the map of `next`: one for each map that continues in it. If several
-    /// metrics have read such a map, this is the one with the name of `next`.
+    /// Returns the metrics that have read the map of `next` before: one for each map that continues in it. If
+    /// several metrics have read such a map, this is the one with the name of `next`.
     fn readers_of(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Vec<&MetricState> {
         let positions = next.maps.maps.iter().map(|map| map.position);
         let origins = positions.flat_map(|(direction, metric)| loaded[direction].origins(metric));
@@ -135,16 +135,16 @@ impl OpenWindow {
         knowing.map(|reader| reader.request.map_name().to_owned()).collect()
     }
 
-    /// True if the sum of a metric is lost: `next` reads the map that packets are counted in, and the rows of the sum
-    /// name interfaces. Such rows can't be added to the map of one interface.
+    /// True if the sum of a metric is lost, because `next` reads the map of the open window, and the rows of
+    /// the sum name interfaces. Such rows can't be added to the map of one interface.
     pub fn leaves_sum(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
         let is_left = |old: &&MetricState| old.sum.is_some() && old.maps.name_interfaces();
         let is_live = next.sum.is_none() && !next.extraction.resets();
         is_live && next.carries() && self.readers_of(next, loaded).iter().any(is_left)
     }
 
-    /// The sampling rate of the metric so far, one packet in this many; `None` if the metric does not continue, or
-    /// keeps its rate.
+    /// The sampling rate of the metric so far: one of this many packets. `None` if the metric ends or keeps
+    /// its rate.
     pub fn sample_before(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Option<u32> {
         let mut before = self.readers_of(next, loaded).into_iter().map(one_in);
         before.find(|before| next.carries() && *before != one_in(next))

@@ -132,7 +132,7 @@ impl OpenWindow {
     }
 
     /// Empties the idle twin and removes the journals, after the window is synced to disk.
-    /// Returns the grace period of the flip; `None` if nothing was to be emptied.
+    /// Returns the grace period of the flip; `None` if there was nothing to empty.
     pub fn empty(&mut self) -> Result<Option<Duration>, CloseError> {
         let end = self.attached.epoch.closed();
         let Some(quiesced) = self.attached.flipped() else { return Ok(None) };
@@ -149,7 +149,7 @@ impl OpenWindow {
     }
 }
 
-/// The facts of a probe that its window states. The interfaces are asked before the flip.
+/// A window's facts about its probe. The interfaces are asked before the flip.
 pub struct ClosingFacts<'a> {
     pub by: ClosedBy,
     pub probe: &'a str,
@@ -229,7 +229,8 @@ enum CloseStep {
     Store,
     /// The window is on disk, and the maps may still have it, too.
     Empty,
-    /// The window was on disk when its maps began to be emptied, and somebody has removed or damaged the file since.
+    /// The window was on disk when the daemon began to empty its maps; since then the file was removed or
+    /// damaged.
     EmptyWithoutFile,
 }
 
@@ -244,7 +245,7 @@ impl CloseStep {
     }
 }
 
-/// The part of a window's file that a metric is in. Shown metrics come before hidden ones.
+/// The part of a window's file that contains a metric. Shown metrics come before hidden ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Shown,
@@ -257,7 +258,7 @@ impl Part {
         Self::choose(metric.is_shown(), metric.extraction.resets(), metric.sum.is_some(), by)
     }
 
-    /// The clock closes windows without live metrics: these are read when a client asks for them.
+    /// The clock closes windows without live metrics: the daemon reads these when a client asks for them.
     fn choose(is_shown: bool, resets: bool, has_sum: bool, by: ClosedBy) -> Option<Self> {
         match is_shown {
             true => (resets || by != ClosedBy::Schedule).then_some(Self::Shown),
@@ -275,7 +276,7 @@ mod tests {
         for is_clearing in [false, true] {
             assert_eq!(CloseStep::of(Some(7), 7, is_clearing), CloseStep::Empty);
         }
-        // Maps that have begun to be emptied do not hold the window any more.
+        // Clearing may have removed entries of the window.
         assert_eq!(CloseStep::of(Some(6), 7, true), CloseStep::EmptyWithoutFile);
         assert_eq!(CloseStep::of(None, 7, true), CloseStep::EmptyWithoutFile);
         for newest in [None, Some(6)] {

@@ -37,7 +37,7 @@ pub fn at_close(
     Ok(completeness)
 }
 
-/// Returns why the window that has ended is approximate, by the packets in it, once all metrics have been gathered. If
+/// Returns why the ended window is approximate, judged by its packets, once all metrics are gathered. If
 /// a metric is cumulative, all packets so far count.
 pub fn unsure(all: &[MetricState], quiesced: &Quiesced<'_>) -> Result<BTreeSet<String>, CloseError> {
     let mut reasons = BTreeSet::new();
@@ -128,7 +128,7 @@ impl OpenWindow {
     }
 }
 
-/// Keeps the losses at the end of the window with this head. Returns those since the window before.
+/// Keeps the losses at the end of the window with this head. Returns the losses since the previous window.
 pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) -> u64 {
     let mut new = BTreeMap::new();
     for reader in readers {
@@ -158,7 +158,7 @@ fn number_of(rows: &Accumulator) -> u64 {
     number(rows.table(), rows.layout())
 }
 
-/// The number that the only row of a counter is, or the sum over its interfaces.
+/// The number in the only row of a counter, or the sum over its interfaces.
 fn number(rows: &RawTable, layout: &TableLayout) -> u64 {
     let numbers = rows.entries(layout).filter_map(|(_, value)| value.first_chunk().copied());
     numbers.map(u64::from_ne_bytes).sum()

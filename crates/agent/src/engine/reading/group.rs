@@ -27,8 +27,8 @@ fn members(metrics: &[MetricState], group: usize) -> impl Iterator<Item = &Metri
 }
 
 /// Moves rows that packets may change meanwhile, or that can only be popped, out of the map of a group into the journal of
-/// the window that has ended, and adds the window to the sums. `boot_time_ns` is the time by the wall clock that its times
-/// count from. A second call changes nothing.
+/// the window that has ended, and adds the window to the sums. `boot_time_ns` is the time of the boot by the
+/// wall clock, from which its times count. A second call changes nothing.
 pub fn gather(
     metrics: &mut [MetricState],
     group: usize,
@@ -68,7 +68,7 @@ fn fit_carried(
     if !metrics.iter().any(is_with_more) {
         return Ok(());
     }
-    // The rows of a journal are not added to others.
+    // No other rows join the rows of a journal.
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let maps = Arc::clone(&metrics[group].maps);
     let rows = if is_drained { None } else { Some(maps.read(|position| quiesced.map(position))?) };
@@ -164,8 +164,8 @@ fn read_maps(
     Ok(())
 }
 
-/// Removes the content of the stored window: empties the map at rest, or forgets the journal. A map that packets change
-/// and that no document shows is emptied, too.
+/// Removes the content of the stored window: empties the map at rest, or forgets the journal. If a map
+/// changes under packets and no document shows it, it is emptied, too.
 pub fn clear(metrics: &[MetricState], group: usize, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let is_emptied = |metric: &MetricState| match metric.extraction {

@@ -1,4 +1,4 @@
-//! One metric of a probe that runs: the location of its content, and the rows that are kept beside its map.
+//! One metric of a running probe: the location of its content, and the rows that are kept beside its map.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ pub struct MetricMaps {
 pub struct MapOfInterface {
     /// The index of the direction among the attached directions, and the index of the metric in that direction.
     pub position: (usize, usize),
-    /// The interface that the map serves alone, by which its rows are named; `None` if it serves all interfaces.
+    /// The interface of a map that serves only one, as the name for its rows; `None` if the map serves all
+    /// interfaces.
     pub interface: Option<String>,
 }
 
@@ -254,7 +255,7 @@ fn check_number(value: &Layout, path: &str) -> Result<(), String> {
     }
     paths.truncate(20);
     Err(match &paths[..] {
-        [] => format!("the value has no number {path}, nor any other; leave series_by out"),
+        [] => format!("the value has no number {path} and no other; leave series_by out"),
         [one] if one.is_empty() => {
             format!("the value has no number {path}: it is a number itself; leave series_by out")
         }

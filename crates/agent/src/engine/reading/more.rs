@@ -1,4 +1,4 @@
-//! The rows of a metric that are not in its map: the sum of all windows so far, and the rows of the open window that
+//! The rows of a metric outside its map: the sum of all windows so far, and the rows of the open window that
 //! earlier deployments have counted.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::engine::reading::metric::MetricState;
 use crate::engine::reading::sum::Sum;
 
 impl MetricState {
-    /// Tells whether the metric has rows that are not in its map.
+    /// Tells whether the metric has rows outside its map.
     pub const fn knows_more(&self) -> bool {
         self.sum.is_some() || self.carried.is_some()
     }
@@ -41,7 +41,8 @@ impl MetricState {
         })
     }
 
-    /// The fields that are not added where two values become one; `None` if all are, or if the metric is not shown.
+    /// The fields that do not add up when two values become one; `None` if all add up, or if the metric is
+    /// not shown.
     pub fn join_status(&self) -> Option<JoinStatus> {
         let layout = self.metric.layout.inner.as_ref().unwrap_or(&self.metric.layout);
         let rules = self.request.rules().cloned().unwrap_or_default();
@@ -54,7 +55,7 @@ impl MetricState {
         (self.is_shown() && !fields.is_empty()).then_some(JoinStatus { direction, metric, fields })
     }
 
-    /// Returns the rows kept beside the map, together with `open`, which belongs to the open window as well.
+    /// Returns the rows beside the map and `open`, which belong to the open window.
     pub fn parts(&self, open: &[Remains]) -> Vec<BaselinePart> {
         let mut carried = self.carried.clone();
         for rows in open.iter().filter_map(|remains| self.of_remains(remains)) {
@@ -92,7 +93,8 @@ impl MetricState {
         fits
     }
 
-    /// Returns the part that the metric continues: the part with its name, else the first part of its map.
+    /// Returns the part with which the metric continues: the part with its name, else the first part of its
+    /// map.
     fn own_of<'a>(&self, parts: &'a [BaselinePart], content: PartContent) -> Option<&'a BaselinePart> {
         let is_own = |part: &&BaselinePart| {
             let is_of_map = part.map == self.metric.map && part.content == content;
@@ -107,7 +109,7 @@ impl MetricState {
 
     fn go_on_with(&mut self, part: &BaselinePart) -> bool {
         let BaselinePart { rows, layout, through, .. } = part;
-        // The replaced deployment may have named no interfaces, or more than this one.
+        // The replaced deployment may have named no interfaces, or more interfaces than this one.
         let adapted = rows.with_interfaces_of(layout, &self.metric.layout);
         let adapted = adapted.filter(|_| layout.key != self.metric.layout.key || is_popped(layout));
         let (rows, layout, is_adapted) = match &adapted {
@@ -148,7 +150,7 @@ impl MetricState {
     /// Adds the rows kept beside the map to `rows`, which come from the map with this name and layout.
     pub fn with_more(&self, map: &str, layout: &TableLayout, mut rows: RawTable) -> RawTable {
         let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
-        // Rows of all interfaces are not added to the map of one.
+        // The map of one interface can't take rows of all interfaces.
         let known = known.filter(|_| map == self.request.map_name() && !self.maps.name_interfaces());
         let Some(mut all) = known.cloned() else { return rows };
         if let (Some(_), Some(carried)) = (&self.sum, &self.carried) {
@@ -190,7 +192,8 @@ impl MetricState {
     }
 
     fn carry(&self, carried: &mut Option<Accumulator>, rows: &RawTable, of: &TableLayout) -> bool {
-        // Packets change other maps while these are moved into a journal, so the rows are added to such a map itself.
+        // Packets change other maps while a journal takes their content, so this code adds the rows to such a
+        // map itself.
         let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
         if self.extraction != Extraction::Clear && !(self.extraction == Extraction::Drain && popped) {
             return true;
@@ -208,12 +211,13 @@ impl MetricState {
         kept.map_or(&self.metric.layout, Accumulator::layout)
     }
 
-    /// Tells whether the metric has a sum that the window of `epoch` is not in.
+    /// Tells whether the sum of the metric lacks the window of `epoch`.
     pub fn awaits(&self, epoch: u64) -> bool {
         self.extraction == Extraction::Clear && self.sum.as_ref().is_some_and(|sum| sum.through != epoch)
     }
 
-    /// Adds the window of `epoch`, whose rows the map has as well, to the sum if the sum [awaits](Self::awaits) it.
+    /// Adds the window of `epoch` to the sum if the sum [awaits](Self::awaits) it. The map has the window's
+    /// rows as well.
     pub fn sum_up(&mut self, window: &RawTable, epoch: u64, boot_time_ns: i128) {
         if !self.awaits(epoch) {
             return;

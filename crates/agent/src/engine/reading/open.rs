@@ -57,7 +57,7 @@ impl OpenWindow {
         }
     }
 
-    /// Tells whether reading the probe closes windows: it does if it resets the map of any metric.
+    /// Tells whether a reading of the probe closes windows: true if it resets the map of any metric.
     pub fn resets(&self) -> bool {
         let mut metrics = self.attached.directions.iter().flat_map(|loaded| &loaded.plan.metrics);
         metrics.any(|metric| metric.extraction.resets())

@@ -23,7 +23,8 @@ pub struct Sum {
     pub used: u64,
     /// The time after which an entry is dropped unless a window has it.
     expires: Option<Duration>,
-    /// The ends of the windows within that time, oldest first. Of windows that end close together only some are there.
+    /// The ends of the windows within that time, oldest first. Of windows that end close together, only some
+    /// have an entry.
     ends: VecDeque<(u64, Instant)>,
 }
 
@@ -99,15 +100,16 @@ pub fn sum(
     let map_entries = rows.has_ages().then_some(entries);
     if !rows.has_ages() && metric.sum.expires.is_some() {
         let (name, kind) = (&metric.request.map, layout.kind.name());
-        let message =
-            format!("the entries of {name} never go, since it is of type {kind}; leave sum_expires out");
+        let message = format!(
+            "the entries of {name} are never removed, because its type is {kind}; leave sum_expires out"
+        );
         return Err(("sum_expires", message));
     }
     let max_entries = match (map_entries, metric.sum.entries) {
         (None, Some(_)) => {
             let (name, kind) = (&metric.request.map, layout.kind.name());
             let message = format!(
-                "the sums of {name} have as many entries as it has, since it is of type {kind}; leave sum_entries out"
+                "the sum of {name} has as many entries as the map, because its type is {kind}; leave sum_entries out"
             );
             return Err(("sum_entries", message));
         }

@@ -38,7 +38,7 @@ pub struct UploadedCaptures {
     pub capture: Option<File>,
     /// Packets of the egress.
     pub egress: Option<File>,
-    /// The addresses of the host that the packets were captured on.
+    /// The addresses of the host on which the packets were captured.
     pub local: Vec<LocalAddress>,
 }
 
@@ -49,7 +49,8 @@ pub struct ReplayedProbe {
     pub loaded: LoadedProbe,
 }
 
-/// A capture, the direction of all its packets if there is one, and the direction of packets that do not tell theirs.
+/// A capture, the direction of all its packets if there is one, and the direction of packets without a
+/// direction of their own.
 pub struct Source {
     field: &'static str,
     capture: Capture,
@@ -76,7 +77,7 @@ impl Drop for StopOnDrop {
 
 impl Engine {
     /// Replays captures to a probe, and returns the window that the probe would have closed after them. Nothing is
-    /// attached or stored. The work keeps `place` until it has ended, also if the request ends before.
+    /// attached or stored. The work keeps `place` until it has ended, even if the request ends earlier.
     pub async fn replay(
         self: &Arc<Self>,
         name: &str,
@@ -224,7 +225,7 @@ impl Run {
         self.lanes.iter_mut().try_for_each(|(_, lane)| lane.flush()).map_err(EngineError::Replay)
     }
 
-    /// Returns the map of a metric by its direction and its index; `None` if no reading reads it.
+    /// Returns the map of a metric by its direction and its index; `None` if no metric reads the map.
     pub fn map(&self, (direction, index): (usize, usize)) -> Option<&Arc<MetricMap>> {
         match &self.lanes[direction].1.loaded().maps[index] {
             TwinMap::Shared(map) => Some(map),

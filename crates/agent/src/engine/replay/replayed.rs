@@ -8,7 +8,7 @@ use twinprobe_kernel::ReplayLane;
 
 use crate::limits::ledger::Share;
 
-/// A replay that is delivered: its maps live until its client has them.
+/// A replay on its way to a client: its maps live until the client has their content.
 #[derive(Debug)]
 pub struct RunningReplay {
     pub replayed: Replayed,

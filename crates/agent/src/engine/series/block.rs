@@ -29,7 +29,7 @@ type PointEntry = (WindowEntry, Option<usize>);
 /// The windows of one thread, in their order, and their sums.
 pub struct Block<'a> {
     mode: Mode,
-    /// The window before these, which another block counts.
+    /// The window before `entries`, which another block counts.
     before: Option<&'a WindowEntry>,
     entries: &'a [PointEntry],
     walk: Walk<'a>,
@@ -115,32 +115,36 @@ pub fn at_once<'a, T: Send>(
 }
 
 impl Block<'_> {
-    /// The keys that the windows have, with the numbers of this block.
+    /// The keys of the windows, with their numbers in this block.
     pub const fn keys(&self) -> &Keys {
         &self.walk.keys
     }
 
     /// Reads all windows: computes the sum of each key, and the time that each point covers.
     pub fn first_pass(&mut self) -> Result<(), TooManyKeys> {
-        let mut last_end = None;
+        let mut last = None;
         if let Some(before) = self.before
             && self.count(before, None)? != Some(false)
         {
-            last_end = nanoseconds(&before.end);
+            last = Some(before);
         }
         let entries = self.entries;
         for (entry, point) in entries {
             let known = self.count(entry, begins(self.mode, *point))?;
             let Some(point) = *point else {
-                last_end = nanoseconds(&entry.end);
+                last = Some(entry);
                 continue;
             };
-            let start = if matches!(self.mode, Mode::Growth { .. }) { last_end } else { None };
-            let start = start.or_else(|| nanoseconds(&entry.start));
-            if let (Some(true), Some(start), Some(end)) = (known, start, nanoseconds(&entry.end)) {
+            // The growth of a sum since an earlier window covers the windows that are missing between the two.
+            let skips = |last: &&WindowEntry| {
+                matches!(self.mode, Mode::Growth { .. }) && last.seq.saturating_add(1) < entry.seq
+            };
+            let start = last.filter(skips).map_or(&entry.start, |last| &last.end);
+            if let (Some(true), Some(start), Some(end)) = (known, nanoseconds(start), nanoseconds(&entry.end))
+            {
                 self.seconds[point] += (end - start).max(1) as f64 / 1e9;
             }
-            last_end = if known == Some(false) { None } else { nanoseconds(&entry.end) };
+            last = if known == Some(false) { None } else { Some(entry) };
             match known {
                 Some(false) => self.left_out += 1,
                 _ => self.used += 1,
@@ -178,8 +182,8 @@ impl Block<'_> {
     }
 }
 
-/// The point that a window adds to. A state at the end of the last window before the first point is still the state at
-/// the beginning of that point.
+/// The point to which a window adds. A state at the end of the last window before the first point is still
+/// the state at the beginning of that point.
 fn begins(mode: Mode, point: Option<usize>) -> Option<usize> {
     point.or_else(|| (mode == Mode::State).then_some(0))
 }

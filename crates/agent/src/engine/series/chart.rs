@@ -1,5 +1,6 @@
 //! The making of a chart.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
@@ -132,9 +133,9 @@ fn subject(
     let head = match found[..] {
         [one] => one,
         [] => {
-            let mut names: Vec<&str> = reader.head.metrics.iter().map(|metric| &*metric.name).collect();
-            names.dedup();
-            let (wanted, names) = (&query.metric, names.join(", "));
+            // A metric of both directions is named once.
+            let names: BTreeSet<&str> = reader.head.metrics.iter().map(|metric| &*metric.name).collect();
+            let (wanted, names) = (&query.metric, Vec::from_iter(names).join(", "));
             return Err(EngineError::Query(format!(
                 "the windows have no metric {wanted}; they have {names}"
             )));
@@ -167,7 +168,7 @@ struct Maker<'a> {
     subject: &'a Subject,
     points: &'a Points,
     blocks: Vec<Block<'a>>,
-    /// The keys of all blocks. `ids` has for each block the numbers of its keys here.
+    /// The keys of all blocks. `ids` has for each block the numbers of its keys in this object.
     keys: Keys,
     ids: Vec<Vec<u32>>,
     totals: Totals,

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use twinprobe_exporter::Number;
 
-/// Says that nothing has come for the key.
+/// States that the key has no number.
 const NEVER: u64 = u64::MAX;
 /// Marks a removed key.
 const GONE: u64 = u64::MAX - 1;
-/// Says that the number is among the others.
+/// Marks a number as one of the others.
 const WIDE: u64 = u64::MAX - 2;
 
 /// The numbers of keys, by the index of each key.

@@ -9,7 +9,7 @@ use twinprobe_windows::{StoredWindow, WindowReader};
 /// The largest body in bytes that is read at once.
 const AT_ONCE: u64 = 8 << 20;
 
-/// The numbers that a chart is made of.
+/// The numbers from which a chart is made.
 #[derive(Debug)]
 pub struct WantedNumbers {
     pub direction: Direction,
@@ -102,7 +102,7 @@ impl<'a> NumberReader<'a> {
             return Held::Other;
         }
         let held = match reader.has_changes(place) {
-            // Its rows are not those of one table.
+            // A map of maps has rows of several tables.
             true if metric.layout.inner.is_some() => None,
             true => changes(reader, place, metric, numbers),
             false => whole(reader, place, metric, numbers),
@@ -124,8 +124,8 @@ fn changes(reader: &WindowReader, place: usize, metric: &Metric, numbers: &mut N
     Some(Held::Changes(HeldChanges { since, gone: places.gone, changed: places.changed, rows }))
 }
 
-/// Reads rows where they are, without a copy of their values; `None` if they are not in memory, have tables in them, or do not
-/// have whole values and what `fits` asks for in each chunk.
+/// Reads rows in place, without a copy of their values; `None` if they are not in memory or contain tables,
+/// or if a chunk has partial values or fails `fits`.
 fn flat(
     reader: &WindowReader,
     place: usize,

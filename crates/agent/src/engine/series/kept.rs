@@ -7,7 +7,7 @@ use twinprobe_exporter::Number;
 /// The most bytes that are kept for a chart: those of 360 windows with 30,000 keys each, in one order. Two charts may be made at
 /// once, and a daemon in a container has 256 MiB by default.
 pub const MOST_KEPT: usize = 48 << 20;
-/// Stands for a number that is among the others.
+/// Marks a number as one of the others.
 const WIDE: u32 = u32::MAX;
 
 /// The numbers of windows.
@@ -78,7 +78,7 @@ impl KeptNumbers {
         self.numbers.push(small.unwrap_or(WIDE));
     }
 
-    /// Ends the window. Returns false if it was too much.
+    /// Ends the window. Returns false if the window was too large.
     pub fn end(&mut self, point: usize) -> bool {
         let (ids, numbers, wide) = self.open;
         let mut own = ids..self.ids.len();

@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::window::WindowEntry;
 /// The most points of a chart.
 pub const MOST_POINTS: usize = 2_000;
 
-/// The points, and the windows that belong to them.
+/// The points, and their windows.
 #[derive(Debug, Default)]
 pub struct Points {
     /// The end of each point, in nanoseconds since 1970.

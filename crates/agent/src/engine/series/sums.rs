@@ -9,7 +9,7 @@ use crate::engine::series::kept::{KeptNumbers, WindowNumbers};
 use crate::engine::series::values::{Totals, Values};
 use crate::engine::series::walk::{ChartSink, Mode};
 
-/// Says that a key is one of the others.
+/// Marks a key as one of the others.
 pub const OTHER: u32 = u32::MAX;
 
 /// The numbers of the keys of a chart, and of all others together.
@@ -27,7 +27,7 @@ pub struct Sums {
 /// Adds numbers at the same point.
 pub struct PointSums<'a> {
     pub sums: &'a mut Sums,
-    /// `None` if it does not count.
+    /// `None` if the number does not count.
     pub point: Option<usize>,
 }
 
@@ -63,8 +63,8 @@ impl Sums {
         }
     }
 
-    /// Adds the small numbers of a window where numbers add up. The sum of the others is the sum of the window without
-    /// the keys of the chart.
+    /// Adds the small numbers of a window where numbers add up. The chart shows the other keys as one
+    /// sum: the sum of the window without the keys of the chart.
     fn add_small(&mut self, window: &WindowNumbers<'_>, numbers: &[u32], mut sum: u64, rows: &mut KeyRows) {
         let places = &self.places;
         let find = || {

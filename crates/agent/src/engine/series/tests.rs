@@ -73,8 +73,9 @@ fn head(seq: u64, temporality: Temporality, layout: Arc<TableLayout>) -> WindowH
         approximate: None,
         window: Window {
             seq,
-            start: time(seq - 1),
-            end: time(seq),
+            // A daemon that does not run has no windows: here it rests for a second before each.
+            start: time(2 * seq - 1),
+            end: time(2 * seq),
             duration_ns: Some(1_000_000_000),
             clock_step_ns: None,
             quiesce_us: 1,
@@ -169,6 +170,8 @@ struct Expected {
     keys: Vec<u32>,
     numbers: BTreeMap<u32, Vec<u64>>,
     known: Vec<bool>,
+    /// The seconds that windows cover. A window lasts one, and a sum grows also in the windows that are missing before it.
+    seconds: Vec<f64>,
     left_out: u64,
 }
 
@@ -176,20 +179,26 @@ impl Expected {
     fn of(events: &[Event], temporality: Temporality) -> Self {
         let mut expected = Self::default();
         let cumulative = temporality == Temporality::Cumulative;
-        // Nothing came before the very first window.
+        // Nothing precedes the very first window.
         let mut knows = !cumulative || !matches!(events.first(), Some(Missing));
         let points = events.iter().filter(|event| !matches!(event, Missing)).count();
+        let mut missing = 0;
         for event in events {
             match event {
-                Missing => {}
+                Missing => missing += 1,
                 OtherKeys => {
                     expected.known.push(false);
+                    expected.seconds.push(0.0);
+                    missing = 0;
                     expected.left_out += 1;
                     knows = !cumulative;
                 }
                 Rows(all) | OtherValue(all) => {
                     let point = expected.known.len();
                     expected.known.push(knows);
+                    let grows = if cumulative && missing > 0 { 2 * (missing + 1) } else { 1 };
+                    expected.seconds.push(if knows { f64::from(grows) } else { 0.0 });
+                    missing = 0;
                     for (key, number) in all.iter().filter(|_| knows) {
                         if !expected.keys.contains(key) {
                             expected.keys.push(*key);
@@ -217,6 +226,7 @@ impl Expected {
             assert_eq!(self.values(&[&(*key as u32)]), numbers(&series.values), "{key}");
         }
         assert_eq!(chart.left_out, self.left_out);
+        assert_eq!(chart.seconds, self.seconds);
         assert_eq!(chart.windows + self.left_out, self.known.len() as u64);
         match &chart.others {
             None => assert!(others.is_empty()),

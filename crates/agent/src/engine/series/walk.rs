@@ -14,11 +14,11 @@ use crate::engine::series::keys::{KeyBytes, KeyOrder, Keys, TooManyKeys};
 /// The numbers of a metric that a chart shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The growth of a sum. A signed one may fall; any other that is smaller than before has begun anew.
+    /// The growth of a sum. A signed sum may fall; any other smaller sum has begun anew.
     Growth { falls: bool },
     /// The numbers of each window, which join by this rule.
     Windows(MergeRule),
-    /// The number as it is at the end of each window.
+    /// The number at the end of each window.
     State,
 }
 
@@ -53,7 +53,7 @@ pub struct Walk<'a> {
     /// The keys of the table of the last window, in its order, and the number of each key.
     rows: Vec<u32>,
     known: CompactNumbers,
-    /// Memory that is used again: for the next rows and numbers, and for their increases.
+    /// Memory for reuse: for the next rows and numbers, and for their increases.
     spare: (Vec<u32>, CompactNumbers),
     added: (Vec<u32>, Vec<u64>),
     /// The layout of that table.
@@ -76,14 +76,14 @@ impl<'a> Walk<'a> {
         self.last = None;
     }
 
-    /// Reads the next window and gives `adder` the numbers that it adds. Returns false if the window can't be used;
-    /// `None` if its increase is unknown, because the window before it is unknown.
+    /// Reads the next window and gives `adder` the numbers that it adds. Returns false if the window is
+    /// unusable; `None` if its increase is unknown, because the window before is unknown.
     pub fn window(&mut self, seq: u64, adder: &mut dyn ChartSink) -> Result<Option<bool>, TooManyKeys> {
         let Ok(stored) = self.windows.get(seq) else {
             self.rewind();
             return Ok(Some(false));
         };
-        // Nothing came before the first window of a probe.
+        // Nothing precedes the first window of a probe.
         let knows = self.last.is_some() || seq == 1 || !matches!(self.mode, Mode::Growth { .. });
         let mut nothing = Nothing;
         let adder: &mut dyn ChartSink = if knows { adder } else { &mut nothing };
@@ -100,8 +100,9 @@ impl<'a> Walk<'a> {
         Ok(knows.then_some(true))
     }
 
-    /// Reads a window with the help of others: of the windows between the last one and this one, or else of those that it
-    /// builds on. A damaged one is set aside. Returns false if the window can't be used.
+    /// Reads a window with the help of others: the windows between the last one and this one, or else the
+    /// windows on which this one builds. A damaged one is set aside. Returns false if the window can't be
+    /// used.
     fn again(&mut self, stored: &Arc<StoredWindow>, adder: &mut dyn ChartSink) -> Result<bool, TooManyKeys> {
         let steps = match (self.last, self.mode) {
             (Some(last), _) => self.windows.since(last, stored).unwrap_or_default(),

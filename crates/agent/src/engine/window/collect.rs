@@ -82,8 +82,8 @@ impl Engine {
         Ok(self.readings.tracked(found.await??))
     }
 
-    /// Acknowledges all windows up to `seq`, for `collector`, or for all clients. With `instance`, only if the name still
-    /// belongs to that probe: a later probe's windows have the same numbers.
+    /// Acknowledges all windows up to `seq`, for `collector`, or for all clients. With `instance`, only if
+    /// the name still belongs to that instance: a later probe's windows have the same numbers.
     pub async fn acknowledge(
         self: &Arc<Self>,
         name: &str,
@@ -117,7 +117,7 @@ type OpenedWindow = (u64, Result<Option<Delivery>, CloseError>);
 pub struct WindowRun {
     of: RetainedWindows,
     store: Arc<WindowStore>,
-    /// The windows that are not open yet: their numbers and bytes.
+    /// The windows that wait to be opened: their numbers and bytes.
     left: VecDeque<(u64, u64)>,
     open: VecDeque<OpenedWindow>,
     /// The metrics of the last window.
@@ -130,7 +130,7 @@ pub struct RunWindow {
     pub seq: u64,
     /// `None` if the window was removed after it was listed.
     pub delivery: Option<Delivery>,
-    /// True if the window has the metrics of the one before.
+    /// True if the window has the metrics of the previous one.
     pub is_alike: bool,
 }
 
@@ -173,7 +173,7 @@ impl WindowRun {
 }
 
 impl RetainedWindows {
-    /// Opens windows; `None` for those that are not there any more.
+    /// Opens windows; `None` for windows that no longer exist.
     fn open(&self, some: &[u64]) -> VecDeque<OpenedWindow> {
         let there: Vec<_> = some.iter().filter_map(|&seq| self.windows.get(seq).ok()).collect();
         let seqs = there.iter().map(|stored| stored.seq());
@@ -196,7 +196,7 @@ fn no_window(name: &str, seq: u64, missing: &Missing) -> EngineError {
         Missing::Never => "has not been closed",
         Missing::Acknowledged => "has been acknowledged",
         Missing::Outlived => {
-            "is not retained any more: there were more, or larger ones, than retain, retain_bytes and --retain-bytes allow"
+            "is not retained any more: windows were more or larger than retain, retain_bytes and --retain-bytes allow"
         }
         Missing::Lost => "was lost: the configuration or the daemon allows fewer windows, or it was damaged",
     };

@@ -77,7 +77,7 @@ pub enum ReadingSubject {
     Window { window: Window, of: Arc<Windows>, _claim: Option<WindowClaim> },
     /// The present content of maps, beside the last window if there is one. No window is taken.
     Live { last: Option<Window> },
-    /// The packets of a capture; `span` is the time that they are from.
+    /// The packets of a capture; `span` is their time.
     Replay { span: Option<Window>, replay: RunningReplay },
 }
 
@@ -187,7 +187,7 @@ impl Delivery {
         self.window().map(|window| window.seq)
     }
 
-    /// The replay that the reading is of.
+    /// The replay of the reading.
     pub const fn replay(&self) -> Option<&RunningReplay> {
         match &self.subject {
             ReadingSubject::Replay { replay, .. } => Some(replay),
@@ -220,8 +220,8 @@ impl Delivery {
         self.skipped.fetch_add(samples, Ordering::Relaxed);
     }
 
-    /// Uses the metrics of an earlier window where they are the same, because the formats have prepared for those. `metrics` become
-    /// those of this window. Returns true if its document has the same shape.
+    /// Uses the metrics of an earlier window if they are the same, because the formats are prepared for them.
+    /// `metrics` becomes the list of this window's metrics. Returns true if its document has the same shape.
     pub fn share(&mut self, metrics: &mut Vec<Arc<Metric>>) -> bool {
         let before = std::mem::take(metrics);
         let mut is_alike = !before.is_empty() && before.len() == self.parts.len();

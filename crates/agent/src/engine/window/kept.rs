@@ -106,7 +106,7 @@ impl Kept {
     }
 }
 
-/// Appends rows: how many bytes the keys and the values have and how many inner tables there are, then these.
+/// Appends rows: the number of bytes of keys and of values, the number of inner tables, and then all three.
 fn write(rows: &RawTable, out: &mut Vec<u8>) {
     for len in [rows.keys.len(), rows.values.len(), rows.inner.len()] {
         out.extend_from_slice(&(len as u64).to_le_bytes());

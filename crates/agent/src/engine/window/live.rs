@@ -41,7 +41,7 @@ pub struct LiveRows {
     /// The rows that were handed on last. The reading uses their memory again once they have no reader.
     last: Option<Arc<RawTable>>,
     spare: Spare,
-    /// All rows, and the place where they are, once they have been read, if they were to be kept.
+    /// All rows and their place, once they have been read, if the answer needs them again.
     kept: Option<(Kept, Keeping)>,
 }
 

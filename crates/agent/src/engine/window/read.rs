@@ -41,9 +41,9 @@ impl Running {
         }
     }
 
-    /// Returns the counts so far: in the open window, and in sums up to now. Nothing is flipped, reset or
-    /// taken, so packets change the maps while they are read. Queues and stacks, which can only be popped,
-    /// have no rows.
+    /// Returns the counts so far: in the open window, and in sums up to now. The reading flips, resets and
+    /// takes nothing, so packets change the maps during the reading. Queues and stacks, which can only be
+    /// popped, have no rows.
     pub fn peek(&mut self) -> Result<Delivery, CloseError> {
         self.finish_window()?;
         self.open.load_base()?;

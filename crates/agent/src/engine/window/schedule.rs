@@ -1,8 +1,9 @@
 //! Windows that are closed by the clock.
 //!
-//! The threads that close windows wait for the ticks themselves. To wake another thread for each window, and one more
-//! when the window is closed, takes as much processor time as a small window. One thread waits for the next tick. Then
-//! it closes the windows of all probes whose tick has come, and another thread waits if there are others.
+//! The threads that close windows wait for the ticks themselves. If they woke another thread for each window,
+//! and one more when the window is closed, the wake-ups would take as much processor time as a small window.
+//! One thread waits for the next tick. Then it closes the windows of all probes whose tick has come, and
+//! another thread waits if there are others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -20,7 +21,7 @@ use crate::telemetry::counters::Counters;
 /// The largest number of windows that are closed together.
 const MOST: usize = 64;
 
-/// A probe whose windows the clock closes, until it is replaced or deleted.
+/// A probe whose windows the clock closes, until a replacement or a DELETE.
 #[derive(Debug)]
 pub struct Scheduled {
     windows: Weak<WindowStore>,
@@ -185,8 +186,9 @@ impl Due {
         scheduled
     }
 
-    /// Closes the window alone, after the reader that has the probe now: the clock does not take turns with readers,
-    /// since many may wait. Returns the probe, to be entered again; `None` if the clock can't close its windows any longer.
+    /// Closes the window alone, after the present reader: the clock does not take turns with readers, since
+    /// many may wait. Returns the probe, to be entered again; `None` if the clock can't close its windows any
+    /// longer.
     pub fn close_alone(self) -> Option<Scheduled> {
         let closed = self.probe.close_window(ClosedBy::Schedule);
         self.windows.enforce();

@@ -1,7 +1,7 @@
 //! The instants at which the clock closes windows.
 //!
-//! The ticks of a probe are multiples of the interval from one instant on, so that the time that closing takes does not
-//! add up. Ticks that pass while a window is being closed are not made up for.
+//! The ticks of a probe are multiples of the interval from one instant on, so that the time of closing does
+//! not add up. Ticks that pass while a window is being closed are lost.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -50,7 +50,8 @@ impl Ticks {
         }
     }
 
-    /// Returns the number of ticks missed since the one before, if the next tick has come; `None` if it has not.
+    /// Returns the number of missed ticks since the last one, if the next tick has come; `None` if it has
+    /// not.
     pub fn tick(&mut self, now: Instant) -> Option<u64> {
         let intervals = match self {
             Self::Counted { interval, next, last } => {
@@ -67,7 +68,7 @@ impl Ticks {
                 if left > 0 && left <= interval.as_nanos() as i128 {
                     return None;
                 }
-                // Elapsed time counts the boundaries, because setting the wall clock passes none of them.
+                // Elapsed time counts the missed boundaries, because a change of the wall clock passes none.
                 let since = last.replace(Moment::now()).map_or(Duration::ZERO, Moment::elapsed);
                 (since + *interval / 2).as_nanos() / interval.as_nanos()
             }
@@ -83,7 +84,8 @@ impl Ticks {
     }
 }
 
-/// The step of the grid for an interval: at most half of it, and a part of it, so that its ticks stay on the grid.
+/// The step of the grid for an interval: at most half of the interval, and a divisor of it, so that its ticks
+/// stay on the grid.
 fn step(interval: Duration) -> Duration {
     let fits = |step: &&u64| {
         let step = u128::from(**step) * 1_000_000;

@@ -17,7 +17,7 @@ use crate::engine::window::schedule::{Due, Scheduled, Timetable};
 
 /// The number of threads: while one waits for the disk, the others end windows in time.
 const THREADS: usize = 4;
-/// The largest size of a probe's last window, in bytes, with which others wait for its next one.
+/// The largest last window of a probe, in bytes, for whose next window others wait.
 const SMALL: u64 = 64 * 1024;
 
 /// The end of the attempt to close a window together with others.
@@ -85,7 +85,7 @@ impl Closing<'_> {
         }
     }
 
-    /// Does a step. After an error it notes the error, gives up closing the window for now, and returns `None`.
+    /// Does a step. After an error, notes the error, gives up closing the window for now, and returns `None`.
     fn step<T>(&mut self, step: impl FnOnce(&mut Running) -> Result<T, CloseError>) -> Option<T> {
         let running = self.running()?;
         match step(running) {

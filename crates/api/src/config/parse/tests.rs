@@ -158,7 +158,7 @@ fn yaml_that_would_grow_without_end_is_refused() {
     // Grown, it would have 10^12 parts.
     assert!(parse_yaml(text.as_bytes()).is_err());
     assert!(parse_yaml(format!("interfaces: {}\n{text}", "[".repeat(5000)).as_bytes()).is_err());
-    // Each reference to one long text is a copy of it.
+    // Each reference to one long text makes a copy of it.
     let copies = format!("interfaces:\n- &long {}\n{}", "x".repeat(100_000), "- *long\n".repeat(10_000));
     let ParseError::Malformed { message, .. } = yaml_error(&copies) else { panic!("it is taken") };
     assert!(message.contains("references") && message.contains("limit"), "{message}");
@@ -168,7 +168,7 @@ fn yaml_that_would_grow_without_end_is_refused() {
     assert_eq!((few.interface.as_deref(), few.name.as_deref()), (Some("eth0"), Some("eth0")));
 }
 
-/// Each takes minutes if it is parsed before it is bounded.
+/// A parser without these bounds takes minutes for each of the texts.
 #[test]
 fn yaml_that_would_take_long_is_refused_at_once() {
     let levels = 60_000;

@@ -1,4 +1,4 @@
-//! Tests with messages as clang 14 to 19, and the verifiers of Linux 5.10 and 6.18, have written them.
+//! Tests with messages of clang 14 to 19, and of the verifiers of Linux 5.10 and 6.18.
 
 use super::*;
 
@@ -33,8 +33,8 @@ fn messages_of_the_verifier_get_advice_in_the_words_of_the_source() {
             "`if (n > 1500) return XDP_PASS;`",
         ),
         (4, 11, "R0 invalid mem access 'map_value_or_null'", "`if (!seen) return XDP_PASS;`"),
-        (4, 11, "R0 invalid mem access 'scalar'", "a number and no pointer"),
-        (4, 11, "R0 invalid mem access 'inv'", "a number and no pointer"),
+        (4, 11, "R0 invalid mem access 'scalar'", "a number now, not a pointer"),
+        (4, 11, "R0 invalid mem access 'inv'", "a number now, not a pointer"),
         (
             5,
             12,
@@ -94,6 +94,7 @@ fn messages_of_the_compiler_get_advice() {
         ("incomplete definition of type 'struct ipv6hdr'", "`#include <linux/ipv6.h>`"),
         ("arithmetic on a pointer to an incomplete type 'struct ipv6hdr'", "`#include <linux/ipv6.h>`"),
         ("no member named 'src' in 'struct iphdr'", "saddr and daddr"),
+        ("no member named 'mark' in 'struct bpf_fib_lookup'", "linux-libc-dev of backports"),
         ("expected ';' at end of declaration", "`;`"),
         ("'linux/ipv66.h' file not found", "check the spelling"),
         ("'net/sock.h' file not found", "vmlinux.h"),
@@ -120,6 +121,16 @@ fn messages_of_the_compiler_get_advice() {
     let misspelt =
         Finding::new(Stage::Compile, "ingress.source", "use of undeclared identifier 'XDP_PAS'").at(3, None);
     assert_eq!(hint(&misspelt, SOURCE).unwrap(), "check the spelling: <linux/bpf.h> has no XDP_PAS");
+    let newer = "use of undeclared identifier 'BPF_F_TIMER_CPU_PIN'";
+    let newer = Finding::new(Stage::Compile, "ingress.source", newer).at(3, None);
+    assert!(hint(&newer, SOURCE).unwrap().contains("give it in `defines`"));
+    assert!(
+        hint(&newer, "int a;\nint b;\nint c;\n").unwrap().contains("give BPF_F_TIMER_CPU_PIN in `defines`")
+    );
+    let own = Finding::new(Stage::Compile, "ingress.source", "Target architecture not supported").at(2, None);
+    assert!(
+        hint(&own, "#else\n# error Target architecture not supported\n").unwrap().contains("in `defines`")
+    );
     assert!(
         advice(Stage::Compile, 1, 1, "use of undeclared identifier 'nomap'")
             .contains("nomap is not known here")
@@ -127,6 +138,9 @@ fn messages_of_the_compiler_get_advice() {
     let kfunc =
         "the source uses htons without defining it; neither other files nor kernel functions are linked in";
     assert_eq!(advice(Stage::Admission, 4, 1, kfunc), "write `bpf_htons`");
+    assert_eq!(advice(Stage::Admission, 4, 1, &kfunc.replace("htons", "htons, x")), "write `bpf_htons`");
+    let patched = kfunc.replace("htons", "LIMIT");
+    assert!(advice(Stage::Admission, 4, 1, &patched).contains("declare a `const volatile` variable"));
 }
 
 #[test]

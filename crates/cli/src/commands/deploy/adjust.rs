@@ -1,4 +1,4 @@
-//! Changes of a configuration that the command line asks for, so that a probe needs no file of its own.
+//! Changes of a configuration by options of the command line, so that a probe needs no file of its own.
 
 use clap::Args;
 use serde::Serialize;
@@ -53,7 +53,8 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl Adjustments {
-    /// Changes the configurations. A mistake in one changes nothing anywhere, since nothing is sent yet.
+    /// Changes the configurations. A mistake in one changes nothing anywhere, because nothing has been sent
+    /// yet.
     pub fn apply(&self, probes: &mut [ProbeFile]) -> Result<(), AdjustmentError> {
         if let Some(name) = &self.called {
             let total = probes.len();

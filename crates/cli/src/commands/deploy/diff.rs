@@ -13,7 +13,7 @@ use crate::output::view::{ViewOption, yaml};
 /// The number of lines around each difference.
 const AROUND: usize = 3;
 
-/// Shows the differences between two configurations of a probe, by default between the one before and the
+/// Shows the differences between two configurations of a probe, by default between the previous and the
 /// present one.
 #[derive(Debug, Args)]
 pub struct Diff {

@@ -42,7 +42,7 @@ impl History {
         self.view.output.show(&value, |screen| render(&list.history, of_all, screen))
     }
 
-    /// Tells whether a change belongs to the time that is asked for. A change at a time that can't be read always does.
+    /// Tells whether a change belongs to the requested time. A change with an unreadable time always does.
     fn is_inside(&self, time: &str) -> bool {
         let Ok(time) = time.parse::<Timestamp>() else { return true };
         self.from.is_none_or(|from| time >= from) && self.to.is_none_or(|to| time < to)
@@ -51,7 +51,7 @@ impl History {
 
 /// Renders the changes, the newest first.
 fn render(history: &[HistoryEntry], of_all: bool, screen: Screen) -> String {
-    let mut table = TextTable::default();
+    let mut table = TextTable::with_spare(&["NS/PACKET", "REVISION"]);
     for entry in history.iter().rev() {
         let mut row = table.row();
         row.text("TIME", &times::short(&entry.time));
@@ -68,7 +68,7 @@ fn render(history: &[HistoryEntry], of_all: bool, screen: Screen) -> String {
     if table.is_empty() { "no changes\n".to_owned() } else { table.render(screen) }
 }
 
-/// Returns the sender of a change, and the user that has logged in: all who use `sudo` are `uid:0`.
+/// Returns the sender of a change, and the user that has logged in: all users of `sudo` are `uid:0`.
 fn author(entry: &HistoryEntry) -> String {
     let who = entry.who.as_deref().unwrap_or("-");
     match entry.from.as_ref().and_then(|from| from["login"].as_str()) {
@@ -77,18 +77,21 @@ fn author(entry: &HistoryEntry) -> String {
     }
 }
 
-/// Returns the address, the process or the file that a change came from.
+/// Returns the address or the file behind a change, or the local user with the program.
 fn origin(from: Option<&Value>) -> String {
     let text = |name: &str| from.and_then(|from| from[name].as_str());
-    let process = from.and_then(|from| from["pid"].as_i64());
-    match (text("address").or_else(|| text("file")), process) {
-        (Some(place), _) => place.to_owned(),
-        (None, Some(pid)) => format!("pid {pid}"),
-        (None, None) => "-".to_owned(),
+    if let Some(place) = text("address").or_else(|| text("file")) {
+        return place.to_owned();
     }
+    let process = from.and_then(|from| from["pid"].as_i64()).map(|pid| match text("program") {
+        Some(program) => format!("{program}[{pid}]"),
+        None => format!("pid {pid}"),
+    });
+    let parts: Vec<String> = text("user").map(str::to_owned).into_iter().chain(process).collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join(" ") }
 }
 
-/// Returns the cost per packet before and after a change, of the slower direction, as the list of probes has it.
+/// Returns the cost per packet before and after a change, of the slower direction, as in the list of probes.
 fn costs(entry: &HistoryEntry) -> String {
     let all = |cost: Option<&ProbeCost>| {
         let runs = cost?.directions.values();
@@ -118,7 +121,7 @@ mod tests {
              "cost_before":{"map_bytes":1,"directions":{"ingress":{"ns_per_packet":30,"noise_ns":1,"frame":"x",
                  "instructions":1,"verified":1,"stack_bytes":8}}}},
             {"time":"2026-11-21T12:00:00Z","probe":"dns","change":"removed","revision":1,"instance":"50","who":"uid:0",
-             "from":{"uid":0,"gid":0,"pid":77,"login":"alice"}}]"#;
+             "from":{"uid":0,"gid":0,"pid":77,"user":"root","program":"curl","login":"alice"}}]"#;
         let list: Vec<HistoryEntry> = serde_json::from_str(list).unwrap();
         let screen = Screen { width: 120, colour: false, wide: false };
         assert_eq!(
@@ -126,7 +129,7 @@ mod tests {
             format!(
                 "\
 TIME                 CHANGE   REVISION  BY             FROM            NS/PACKET  WHY
-{}  removed         1  uid:0 (alice)  pid 77
+{}  removed         1  uid:0 (alice)  root curl[77]
 {}  expired         1  -              -               30 ->
 {}  created         1  token:ci       192.0.2.1:4000  -> 30      first
 ",
@@ -135,7 +138,15 @@ TIME                 CHANGE   REVISION  BY             FROM            NS/PACKET
                 times::short("2026-11-21T10:00:00Z")
             )
         );
-        assert!(render(&list, true, screen).contains("PROBE"));
+        let of_pid = |from: &str| origin(Some(&serde_json::from_str(from).unwrap()));
+        assert_eq!(of_pid(r#"{"uid":7,"gid":7,"pid":8}"#), "pid 8");
+        assert_eq!(of_pid(r#"{"uid":7,"gid":7,"pid":null}"#), "-");
+        let narrow = render(&list, true, Screen { width: 80, ..screen });
+        assert!(
+            narrow.contains("PROBE") && narrow.lines().all(|line| line.chars().count() <= 80),
+            "{narrow}"
+        );
+        assert!(narrow.starts_with("TIME  "), "{narrow}");
         assert_eq!(render(&[], true, screen), "no changes\n");
     }
 }

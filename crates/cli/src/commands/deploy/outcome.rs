@@ -16,7 +16,7 @@ use crate::output::units;
 pub struct Done {
     /// `created`, `replaced`, `valid`, ...
     pub verb: &'static str,
-    /// The place where the probe runs now, as `ux0 (xdp native)`; empty if nothing is known of that.
+    /// The place where the probe runs now, such as `ux0 (xdp native)`; empty if it is not known.
     pub places: String,
     pub warnings: Vec<Finding>,
     /// The nanoseconds that a trial took for a packet, the slower direction.
@@ -123,7 +123,7 @@ pub fn places(status: &ProbeStatus) -> String {
             (state, Some(reason)) => format!("{state}: {reason}"),
             (state, None) => state.to_owned(),
         };
-        // Both directions of TC have the same words.
+        // TC has the same words for both directions.
         if at.direction == Some(Direction::Egress) {
             what.push_str(" egress");
         }
@@ -146,7 +146,7 @@ pub fn content<T>(answer: &Answer<T>) -> Value {
     content
 }
 
-/// Returns the error of a run in which some failed.
+/// Returns the error of a run with some failures.
 pub fn failure(outcomes: &[DeployOutcome], nodes: usize) -> Result<(), CommandError> {
     let failed: Vec<&DeployOutcome> = outcomes.iter().filter(|outcome| outcome.result.is_err()).collect();
     if failed.is_empty() {

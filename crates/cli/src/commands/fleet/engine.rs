@@ -1,5 +1,5 @@
-//! The steps of a rollout over daemons. The crate `fleet` makes the decisions. No state is kept between two runs, because daemons
-//! report their revisions.
+//! The steps of a rollout over daemons. The crate `fleet` makes the decisions. No state is kept between two
+//! runs, because daemons report their revisions.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_fleet::{FleetPlan, NodeView, RolloutStep, StepVerdict, canaries, digest, judge, members};
 
-use crate::commands::fleet::document::FleetFile;
+use crate::commands::fleet::document::FleetProbeFile;
 use crate::commands::fleet::outcome::{FleetOutcome, Reached};
 use crate::commands::fleet::survey::Survey;
 use crate::error::CommandError;
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Rolls a probe out. With `says`, each step is a line on stdout.
 pub async fn roll_out(
     mut survey: Survey<'_>,
-    file: &FleetFile,
+    file: &FleetProbeFile,
     message: Option<&str>,
     says: bool,
 ) -> Result<FleetOutcome, CommandError> {
@@ -54,7 +54,7 @@ pub async fn roll_out(
     Ok(FleetOutcome::reached(&survey, Reached::Complete))
 }
 
-/// Takes one step, to its verdict.
+/// Takes one step up to its verdict.
 async fn take(survey: &mut Survey<'_>, step: &RolloutStep, message: &str) -> StepVerdict {
     let began = Timestamp::now();
     let names = names(survey, step);
@@ -95,8 +95,8 @@ fn with_reasons(survey: &Survey<'_>, mut failures: Vec<FleetFailure>) -> Vec<Fle
     failures
 }
 
-/// Takes the revision back wherever it is, also where the answer to a PUT was lost. Returns the nodes where that failed, with the
-/// reasons.
+/// Takes the revision back wherever it is, even if the answer to a PUT was lost. Returns the nodes where that
+/// failed, with the reasons.
 async fn take_back(survey: &Survey<'_>, failures: &[FleetFailure]) -> Vec<(String, String)> {
     let first =
         failures.first().map(|failed| format!("{}: {}", failed.node, failed.reason)).unwrap_or_default();
@@ -108,7 +108,7 @@ async fn take_back(survey: &Survey<'_>, failures: &[FleetFailure]) -> Vec<(Strin
     join_all(back).await.into_iter().flatten().collect()
 }
 
-/// Gives a node the configuration that it had before, or none if it had none.
+/// Gives a node its previous configuration, or removes the probe if there was none.
 async fn take_back_one(survey: &Survey<'_>, node: &Node, message: &str) -> Result<(), ClientError> {
     let name = &survey.plan.name;
     let unwanted = digest(&survey.plan.config);

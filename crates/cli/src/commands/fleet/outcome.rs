@@ -29,16 +29,30 @@ pub struct FleetOutcome {
     failure: Option<String>,
 }
 
+/// A node in an outcome.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct FleetNode {
-    node: String,
+pub struct FleetNode {
+    pub node: String,
     /// `running`, `refused`, `failed`, `excluded`, `not updated` or `silent`.
-    state: &'static str,
+    pub state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<NodeReport>,
+    pub report: Option<NodeReport>,
+}
+
+impl FleetNode {
+    /// A node by its last report, or by the reason why it gave no answer.
+    pub fn new(node: &str, report: Option<&NodeReport>, silent: Option<&String>) -> Self {
+        let state = match (report, silent) {
+            (_, Some(_)) => "silent",
+            (Some(report), _) => report.state.name(),
+            (None, None) => "not updated",
+        };
+        let reason = silent.or_else(|| report.and_then(|report| report.reason.as_ref()));
+        Self { node: node.to_owned(), state, reason: reason.cloned(), report: report.cloned() }
+    }
 }
 
 impl FleetOutcome {
@@ -58,8 +72,8 @@ impl FleetOutcome {
         }
     }
 
-    /// A rollout that failed. `taken_back` has the nodes where the rollback failed; `None` if no node was to be rolled
-    /// back.
+    /// A rollout that failed. `taken_back` has the nodes where the rollback failed; `None` if no node needed
+    /// a rollback.
     pub fn failed(
         survey: &Survey<'_>,
         step: &RolloutStep,
@@ -71,7 +85,7 @@ impl FleetOutcome {
         let reason =
             format!("step {} failed at {} nodes, {}", step.name, failures.len(), first.unwrap_or_default());
         let (standing, name, then) = match taken_back {
-            None => (Standing::Stopped(&reason), "stopped", "nodes keep what they have".to_owned()),
+            None => (Standing::Stopped(&reason), "stopped", "nodes keep their configurations".to_owned()),
             Some([]) => (
                 Standing::RolledBack(&reason),
                 "rolled back",
@@ -103,22 +117,14 @@ impl FleetOutcome {
             ..FleetStatus::default()
         };
         let nodes = survey.nodes.iter().map(|node| {
-            let report = survey.reports.get(&node.name).cloned();
-            let silent = survey.silent.get(&node.name).cloned();
-            let state = match (&report, &silent) {
-                (_, Some(_)) => "silent",
-                (Some(report), _) => report.state.name(),
-                (None, None) => "not updated",
-            };
-            let reason = silent.or_else(|| report.as_ref().and_then(|report| report.reason.clone()));
-            FleetNode { node: node.name.clone(), state, reason, report }
+            FleetNode::new(&node.name, survey.reports.get(&node.name), survey.silent.get(&node.name))
         });
         Self { probe: survey.plan.name.clone(), status, nodes: nodes.collect(), failure: None }
     }
 
     /// Returns the error of a rollout that failed.
-    pub fn result(self) -> Result<(), CommandError> {
-        self.failure.map_or(Ok(()), |failure| Err(CommandError::Rollout(failure)))
+    pub fn result(&self) -> Result<(), CommandError> {
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(CommandError::Rollout(failure.clone())))
     }
 
     pub fn table(&self, screen: Screen) -> String {

@@ -13,7 +13,7 @@ use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 
 /// The daemons that are asked at the same time.
-const AT_ONCE: usize = 64;
+pub const AT_ONCE: usize = 64;
 
 /// The selected daemons and their last answers.
 pub struct Survey<'a> {
@@ -30,21 +30,11 @@ pub struct Survey<'a> {
 impl<'a> Survey<'a> {
     /// Selects the daemons. Asks none yet.
     pub fn new(session: &'a Session, plan: &'a FleetPlan) -> Result<Self, CommandError> {
-        let nodes = session.fleet.nodes().iter();
-        let nodes: Vec<&Node> = nodes.filter(|node| matches(&plan.node_selector, &node.labels)).collect();
-        if nodes.is_empty() {
-            let wanted: Vec<String> =
-                plan.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            return Err(CommandError::Rollout(format!(
-                "none of {} servers has the labels {}; a line of --servers is NAME URL KEY=VALUE",
-                session.fleet.nodes().len(),
-                wanted.join(" "),
-            )));
-        }
+        let nodes = selected(session, &plan.node_selector)?;
         Ok(Self { plan, nodes, reports: BTreeMap::new(), silent: BTreeMap::new(), had: BTreeSet::new() })
     }
 
-    /// Returns the probe that each node should have.
+    /// Returns the probe for each node.
     pub fn wanted(&self) -> WantedProbe<'a> {
         let FleetPlan { name, revision, config, rollout, .. } = self.plan;
         let reads_inserts = rollout.budget.failed_inserts.is_some();
@@ -69,7 +59,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Puts the probe on those of these nodes that do not have it.
+    /// Puts the probe on those of the named nodes that lack it.
     pub async fn put(&mut self, names: &[String], message: &str) {
         let is_named = |node: &&&Node| names.contains(&node.name) && !self.reports.contains_key(&node.name);
         let nodes: Vec<&Node> = self.nodes.iter().filter(is_named).copied().collect();
@@ -103,14 +93,14 @@ impl<'a> Survey<'a> {
                 }
                 self.reports.insert(node.name.clone(), report);
             }
-            // The revision was replaced by somebody else. The node is not asked again: two clients that both put their
-            // revision again would never end.
+            // Somebody else has replaced the revision. The command asks the node no more: two clients that
+            // both put their revision again would never end.
             Ok(None) if self.had.contains(&node.name) => {
                 let report = replaced(&self.wanted(), &node.name);
                 self.reports.insert(node.name.clone(), report);
             }
             Ok(None) => drop(self.reports.remove(&node.name)),
-            // The last report of the node stands; it may be back the next time.
+            // The last report of the node counts, because the node may answer the next time.
             Err(error) => drop(self.silent.insert(node.name.clone(), with_causes(&error))),
         }
     }
@@ -124,6 +114,24 @@ impl<'a> Survey<'a> {
         };
         self.nodes.iter().map(view).collect()
     }
+}
+
+/// Returns the daemons that have these labels. That there is none is an error.
+pub fn selected<'a>(
+    session: &'a Session,
+    labels: &BTreeMap<String, String>,
+) -> Result<Vec<&'a Node>, CommandError> {
+    let nodes = session.fleet.nodes().iter();
+    let nodes: Vec<&Node> = nodes.filter(|node| matches(labels, &node.labels)).collect();
+    if nodes.is_empty() {
+        let wanted: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        return Err(CommandError::Rollout(format!(
+            "none of {} servers has the labels {}; a line of --servers is NAME URL KEY=VALUE",
+            session.fleet.nodes().len(),
+            wanted.join(" "),
+        )));
+    }
+    Ok(nodes)
 }
 
 /// The report of a node on which somebody else has replaced or deleted the revision.

@@ -5,7 +5,7 @@ use serde_json::json;
 use twinprobe_api::{ConfigDocument, DirectionDocument};
 
 use crate::error::CommandError;
-use crate::output::screen::{HEADING, Screen};
+use crate::output::screen::{self, HEADING, Screen};
 use crate::output::table::TextTable;
 use crate::output::units;
 use crate::output::view::ViewOption;
@@ -50,7 +50,7 @@ impl Probes {
 }
 
 fn render(probes: &[LibraryEntry], screen: Screen) -> String {
-    let mut table = TextTable::default();
+    let mut table = TextTable::with_spare(&["DIRECTIONS", "TAGS"]);
     for probe in probes {
         let mut row = table.row();
         row.text("NAME", &probe.name);
@@ -94,6 +94,7 @@ fn explanation(
         tags.join(", "),
     );
     let title = |text: &str| screen.paint(HEADING, text);
+    let facts = screen::folded(&facts, screen.width, " ");
     let mut blocks = vec![format!("{head}\n{}", filled(summary, screen)), facts];
     blocks.push(format!("{}\n{}", title("Metrics"), metrics(entry, config).render(screen)));
     if !macros.is_empty() {
@@ -132,14 +133,22 @@ fn metrics(entry: &LibraryEntry, config: &ConfigDocument) -> TextTable {
             let mut row = table.row();
             row.text("METRIC", name);
             row.text("FIRST IN", direction);
-            row.whole("FIELDS", &if columns.is_empty() { "events".to_owned() } else { columns.join(", ") });
+            row.whole(
+                "FIELDS",
+                &match columns.is_empty() {
+                    // A table without rows in the sample, for lack of a define.
+                    true if metric.snapshot == Some(true) => "-".to_owned(),
+                    true => "events".to_owned(),
+                    false => columns.join(", "),
+                },
+            );
             row.whole("WHAT IT COUNTS", metric.help.as_deref().unwrap_or_default());
         }
     }
     table
 }
 
-/// Adds the unit that the name of a column, or of a metric with one number, says.
+/// Adds the unit in the name of a column, or in the name of a metric with one number.
 fn with_unit(metric: &str, column: &str) -> String {
     let is_key = column == "key" || column.starts_with("key.");
     let of = if column == "value" { metric } else { column };
@@ -160,7 +169,7 @@ fn section<'a>(page: &'a str, title: &str) -> Option<&'a str> {
     Some(block.split_once("\n```")?.0)
 }
 
-/// Breaks the lines of a text where the screen ends; at 100 columns if it has no end.
+/// Breaks the lines of a text at the width of the screen; at 100 columns without a screen.
 fn filled(text: &str, screen: Screen) -> String {
     let (mut out, mut length) = (String::new(), 0);
     for word in text.split_whitespace() {

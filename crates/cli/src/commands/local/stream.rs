@@ -1,4 +1,5 @@
-//! `stream`: hands over to `twinprobe-stream`, a program of its own, so that this one does not carry the libraries of all receivers.
+//! `stream`: hands over to the program `twinprobe-stream`, so that this program does not contain the
+//! libraries of all receivers.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -21,7 +22,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Runs the program in place of this one. Returns only if that fails.
+    /// Replaces this process by the program. Returns only if that fails.
     pub fn run(self) -> Result<(), CommandError> {
         Err(hand_over(self.arguments))
     }

@@ -33,14 +33,14 @@ pub struct WindowFollower<'a> {
     watch: WatchCommand,
     client: &'a Client,
     after: Option<u64>,
-    /// The window that is printed and not acknowledged yet.
+    /// The printed window that is not acknowledged yet.
     owed: Option<u64>,
     printed: bool,
     /// The time when the probe was created, once the probe was found: another probe of the same name has other windows.
     created: Option<String>,
     config: Option<ConfigDocument>,
     retry: Option<Retry>,
-    /// The previous document and the time of its arrival, for computing rates.
+    /// The previous document and the time of its arrival, for rates.
     before: Option<(Value, Instant)>,
     /// The time of the next picture.
     next: Instant,
@@ -117,7 +117,7 @@ impl<'a> WindowFollower<'a> {
         }
     }
 
-    /// Tells whether the watch closes the windows, because nothing else does. A watch for a collector closes windows
+    /// Tells whether the watch must close the windows itself. A watch for a collector closes windows
     /// only if it has an interval of its own.
     fn closes(&self) -> bool {
         let Some(config) = &self.config else { return false };
@@ -176,7 +176,7 @@ impl<'a> WindowFollower<'a> {
         self.list(Some(wait)).await
     }
 
-    /// Shows the windows after the last one, and waits for one if there is none.
+    /// Shows the windows after the last shown one, and waits for one if there is none.
     async fn list(&mut self, wait: Option<u64>) -> Result<Then, CommandError> {
         let WatchCommand { name, collector, .. } = &self.watch;
         let query = WindowQuery { after: self.after, wait, collector: collector.as_deref() };
@@ -184,7 +184,8 @@ impl<'a> WindowFollower<'a> {
         if list.lost_windows > 0 && !list.windows.is_empty() {
             print::complain(&format!("twinprobe: {}", lost(list.lost_windows)));
         }
-        // A picture that the next one replaces immediately is not worth a request. Rates need the window before.
+        // A picture that the next one replaces immediately is not worth a request. Rates need the previous
+        // window.
         if !self.watch.collects() && (self.redraws() || self.watch.once) {
             let kept = if self.watch.rate { 2 } else { 1 };
             list.windows.drain(..list.windows.len().saturating_sub(kept));
@@ -199,7 +200,7 @@ impl<'a> WindowFollower<'a> {
 
     async fn take(&mut self, seq: u64) -> Result<Then, CommandError> {
         let WatchCommand { name, output, picture, rate, .. } = &self.watch;
-        // Rates need all entries of the window before.
+        // Rates need all entries of the previous window.
         let is_table = output.is_table() && !rate;
         let largest = if is_table { picture.largest(None) } else { LargestEntries::default() };
         match self.client.window(name, seq, output.media_type(), largest).await {
@@ -210,7 +211,8 @@ impl<'a> WindowFollower<'a> {
                 self.next = Instant::now() + self.interval();
                 return self.shown(&document, Some(seq)).await;
             }
-            // The window was removed since it was listed. If the whole probe was removed, the next listing says so.
+            // The window was removed after the list was made. If the whole probe was removed, the next
+            // listing tells it.
             Err(ClientError::Refused(problem)) if problem.status == 404 => {
                 print::complain(&format!("twinprobe: {problem}"));
             }
@@ -231,7 +233,7 @@ impl<'a> WindowFollower<'a> {
         Ok(if self.watch.once && self.printed { Then::End } else { Then::GoOn })
     }
 
-    /// Shows a document, or keeps it for the next one where rates need two.
+    /// Shows a document, or keeps the document for the next one where rates need two.
     async fn show(&mut self, document: &Answer<Document>) -> Result<PipeState, CommandError> {
         let format = self.watch.output;
         let text = if format.is_table() || self.watch.rate {
@@ -242,7 +244,10 @@ impl<'a> WindowFollower<'a> {
             match format {
                 OutputFormat::Json => shown.to_string(),
                 OutputFormat::Yaml => crate::output::view::yaml(&shown),
-                _ => self.watch.picture.draw(self.client, &shown, None, format.screen()).await?,
+                _ => {
+                    let config = self.config.as_ref();
+                    self.watch.picture.draw(self.client, &shown, config, None, format.screen()).await?
+                }
             }
             .into_bytes()
         } else {
@@ -260,7 +265,8 @@ impl<'a> WindowFollower<'a> {
         Ok(print::write(&text)?)
     }
 
-    /// Turns the counts of a document into rates. Returns false if that takes a document before, which is not there.
+    /// Turns the counts of a document into rates. Returns false if that needs a previous document, and there
+    /// is none.
     fn make_rates(&mut self, document: &mut Value) -> bool {
         let before = self.before.replace((document.clone(), Instant::now()));
         let earlier = before.as_ref().map(|(earlier, _)| earlier);
@@ -270,14 +276,14 @@ impl<'a> WindowFollower<'a> {
         earlier.is_some() || !self.needs_two()
     }
 
-    /// Tells whether rates of some metric need the document before.
+    /// Tells whether rates of some metric need the previous document.
     fn needs_two(&self) -> bool {
         let directions = self.config.iter().flat_map(|config| [&config.ingress, &config.egress]).flatten();
         let mut metrics = directions.flat_map(|direction| direction.metrics.iter().flatten());
         metrics.any(|metric| metric.init != Some(true))
     }
 
-    /// Tells whether a picture takes the place of the one before.
+    /// Tells whether a picture replaces the previous one.
     fn redraws(&self) -> bool {
         self.watch.output.is_table() && !self.watch.once && can_redraw()
     }
@@ -292,7 +298,7 @@ impl<'a> WindowFollower<'a> {
         Ok(())
     }
 
-    /// Checks that the name still stands for the same probe. Returns the number of its newest window.
+    /// Checks that the name still belongs to the same probe. Returns the number of its newest window.
     async fn identify(&mut self) -> Result<Option<u64>, CommandError> {
         let status = self.client.status(&self.watch.name).await?.read()?;
         if self.created.as_ref().is_some_and(|known| *known != status.created) {

@@ -1,7 +1,7 @@
 //! `twinprobe get`.
 
 use clap::Args;
-use twinprobe_api::ProbeStatus;
+use twinprobe_api::{LiveCost, ProbeStatus};
 
 use crate::commands::deploy::outcome::places;
 use crate::error::CommandError;
@@ -14,6 +14,9 @@ use crate::output::table::TextTable;
 use crate::output::times;
 use crate::output::units;
 use crate::output::view::OutputView;
+
+/// The number of packets of a measurement below which their cost says little.
+const FEW: u64 = 100;
 
 #[derive(Debug, Args)]
 pub struct Get {
@@ -92,10 +95,7 @@ fn render(node: Option<&str>, status: &ProbeStatus, screen: Screen) -> String {
     }
     for live in status.cost.iter().flat_map(|cost| &cost.live) {
         let at = format!("live cost, {} {}", live.interface, live.direction);
-        let measured = times::short(&live.measured);
-        let words =
-            format!("{:.1} ns per packet (real packets, caches cold, {measured})", live.ns_per_packet);
-        line(&at, &words);
+        line(&at, &live_words(live));
     }
     let windows = &status.windows.statistics;
     let size = units::bytes(windows.bytes as f64);
@@ -104,4 +104,47 @@ fn render(node: Option<&str>, status: &ProbeStatus, screen: Screen) -> String {
         line("error", error);
     }
     table.render(screen)
+}
+
+/// Says what a packet costs, and how good the number is.
+fn live_words(live: &LiveCost) -> String {
+    let LiveCost { ns_per_packet, packets, by, measured, .. } = live;
+    let measured = times::short(measured);
+    if *packets == 0 {
+        return format!("unknown: no packets came while it was measured, {measured}");
+    }
+    let share = if by == "trial" { ", shared among the probes by their trials" } else { "" };
+    if *packets < FEW {
+        return format!(
+            "about {ns_per_packet:.0} ns per packet, of {packets} alone: caches are cold, more packets cost less{share}, {measured}"
+        );
+    }
+    format!("{ns_per_packet:.1} ns per packet, of {packets}{share}, {measured}")
+}
+
+#[cfg(test)]
+mod tests {
+    use twinprobe_ebpf_common::Direction;
+
+    use super::*;
+
+    #[test]
+    fn a_cost_of_few_packets_says_so() {
+        let words = |packets, by: &'static str| {
+            live_words(&LiveCost {
+                interface: "eth0".to_owned(),
+                direction: Direction::Ingress,
+                hook: "tc".into(),
+                ns_per_packet: 5216.0,
+                by: by.into(),
+                dispatcher_ns_per_packet: 6000.0,
+                packets,
+                measured: "2026-11-29T18:00:00Z".to_owned(),
+            })
+        };
+        assert!(words(0, "trial").starts_with("unknown: no packets came"), "{}", words(0, "trial"));
+        assert!(words(7, "trial").starts_with("about 5216 ns per packet, of 7 alone: caches are cold"));
+        assert!(words(7, "trial").contains("by their trials"));
+        assert!(words(4000, "samples").starts_with("5216.0 ns per packet, of 4000, "));
+    }
 }

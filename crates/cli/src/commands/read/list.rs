@@ -83,7 +83,7 @@ fn render(lists: &[(Option<&str>, &Vec<ProbeStatus>)], screen: Screen) -> String
     if table.is_empty() { "no probes\n".to_owned() } else { table.render(screen) }
 }
 
-/// Returns the state of a probe. One that is attached nowhere runs, but counts nothing.
+/// Returns the state of a probe. A probe without attachments runs, but counts nothing.
 fn state(probe: &ProbeStatus, waiting: usize) -> &str {
     match waiting {
         0 => &probe.state,

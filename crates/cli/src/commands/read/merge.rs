@@ -8,12 +8,13 @@ use twinprobe_api::MergeDocument;
 use twinprobe_ebpf_common::field::join::LeafJoin;
 use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::meaning::Meaning;
+use twinprobe_ebpf_common::field::names;
 use twinprobe_ebpf_common::field::plan::Scalar;
-use twinprobe_ebpf_common::metric::distribution::{CountedRange, PERCENTILES};
+use twinprobe_ebpf_common::metric::distribution::{CountedRange, Distribution, PERCENTILES};
 use twinprobe_ebpf_common::{MergeRule, MergeRules};
 
 use crate::output::exact::{self, WideInteger};
-use crate::output::histogram::distribution;
+use crate::output::histogram::distributions;
 
 /// The document of one daemon, and the status of its probe.
 pub struct NodePart {
@@ -70,10 +71,10 @@ fn rule_of(name: &str) -> Option<MergeRule> {
 }
 
 /// The members of a histogram that follow from its entries.
-const OF_ONE: [&str; 5] = ["count", "p50", "p95", "p99", "ranges"];
+const OF_ONE: [&str; 6] = ["count", "p50", "p95", "p99", "ranges", "by_interface"];
 
-/// Adds up the documents. Where the newest value counts, it is that of the document whose window ended last. Fields
-/// that can't be added, such as the numbers and lengths of windows, are listed under `nodes`.
+/// Adds up the documents. Where the newest value counts, it comes from the document whose window ended last.
+/// Fields that can't be added, such as the numbers and lengths of windows, are listed under `nodes`.
 pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
     let end = |part: &NodePart| part.document["window"]["end"].as_str().map(str::to_owned);
     parts.sort_by_key(end);
@@ -97,7 +98,7 @@ pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
                         if let Some(fields) = metric.as_object_mut() {
                             // The room of one map says nothing about the entries of all.
                             fields.retain(|field, _| field != "max_entries" && field != "entries_used");
-                            // Percentiles of one daemon are not those of all.
+                            // The percentiles of one daemon say nothing about all daemons.
                             fields.retain(|field, _| !OF_ONE.contains(&field.as_str()));
                         }
                         metrics.insert(name.clone(), metric);
@@ -114,7 +115,18 @@ pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
 
 /// Adds the totals of a histogram's slots, as in documents of daemons.
 fn summarize(metric: &mut Value) {
-    let Some(all) = distribution(metric) else { return };
+    let Some(all) = distributions(metric) else { return };
+    total(metric, all.all());
+    let mut of_interfaces = Map::new();
+    for (interface, counts) in all.of_interfaces() {
+        total(of_interfaces.entry(interface).or_insert_with(|| json!({})), counts);
+    }
+    if !of_interfaces.is_empty() {
+        metric["by_interface"] = of_interfaces.into();
+    }
+}
+
+fn total(metric: &mut Value, all: &Distribution) {
     metric["count"] = wide(all.count());
     for (name, percent) in PERCENTILES {
         if let Some(bound) = all.percentile(percent) {
@@ -153,7 +165,7 @@ fn add(total: &mut Value, metric: &Value, rules: &Rules) {
         join(&mut total["completeness"], lost, "", false, &Rules::default());
     }
     let kind = metric["type"].as_str().unwrap_or_default();
-    // Entries of these maps are there from the start: a zero was written by no program.
+    // Entries of these maps exist from the start: no program wrote a zero.
     let always_there = kind.contains("array") || kind.contains("percpu") || kind == "global";
     let is_keyless = matches!(kind, "queue" | "stack");
     let news = metric["entries"].as_array().cloned().unwrap_or_default();
@@ -189,6 +201,12 @@ fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rul
         *total = integer(rules.join(path, meaning), a, b).into();
         return;
     }
+    if let (Some(a), Some(b)) = (flags(total), flags(value))
+        && rules.join(path, Meaning::Flags).rule == MergeRule::Or
+    {
+        *total = names::flags(&names::TCP_FLAGS, a | b).map_or_else(|| (a | b).into(), Value::from);
+        return;
+    }
     match (&mut *total, value) {
         (Value::Object(fields), Value::Object(news)) => {
             for (name, new) in news {
@@ -202,7 +220,7 @@ fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rul
         (Value::Array(items), Value::Array(news)) => {
             for (i, new) in news.iter().enumerate() {
                 match items.get_mut(i) {
-                    // The values of all CPUs are a list around the value, and no array in it.
+                    // The values of all CPUs are a list, not an array within the value.
                     Some(item) => join(item, new, path, is_item || !path.is_empty(), rules),
                     // A machine with more CPUs has more values.
                     None => items.push(new.clone()),
@@ -228,7 +246,13 @@ fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rul
     }
 }
 
-/// Returns the join of two texts; `None` if it is the first one. Times and numbers in hex can be compared.
+/// Returns the flags of TCP in a value. A number stands for flags without names.
+fn flags(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| names::flags_of(&names::TCP_FLAGS, value.as_str()?))
+}
+
+/// Returns the join of two texts; `None` if the first text is the result. Times and numbers in hex can be
+/// compared.
 fn text(path: &str, is_item: bool, rules: &Rules, total: &str, value: &str) -> Option<String> {
     if total.parse::<Timestamp>().is_ok() && value.parse::<Timestamp>().is_ok() {
         let meaning = Meaning::of(Some(&Scalar::Time), path, 64, is_item);
@@ -255,7 +279,7 @@ fn text(path: &str, is_item: bool, rules: &Rules, total: &str, value: &str) -> O
 
 fn integer(join: LeafJoin, total: WideInteger, value: WideInteger) -> WideInteger {
     let signed = total.is_negative || value.is_negative;
-    // A number too large for a signed one becomes the largest signed number beside a negative one.
+    // Beside a negative number, a number too large for a signed one becomes the largest signed number.
     let fitting = |WideInteger { bits, is_negative }: WideInteger| {
         if signed && !is_negative { bits.min(i128::MAX.cast_unsigned()) } else { bits }
     };
@@ -265,101 +289,4 @@ fn integer(join: LeafJoin, total: WideInteger, value: WideInteger) -> WideIntege
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn part(node: &str, end: &str, metrics: &Value) -> NodePart {
-        let config = json!({ "ingress": { "metrics": [
-            { "name": "flows", "merge": { "last": "max", "first": "min" } }, { "name": "state", "merge": "or" } ] } });
-        let document = json!({ "node": node, "window": { "seq": 3, "start": "2026-11-22T10:00:00Z", "end": end },
-            "ingress": metrics, "egress": {} });
-        NodePart { node: node.to_owned(), document, status: Some(json!({ "config": config })) }
-    }
-
-    #[test]
-    fn documents_add_up_by_the_rules_of_each_metric() {
-        let flows = |key: &str, packets: u64, first: u64, last: u64| {
-            json!({ "key": key, "value": { "packets": packets,
-            "first": first, "last": last, "from": key } })
-        };
-        let a = json!({ "flows": { "type": "hash", "max_entries": 2, "entries": [flows("x", 1, 10, 20), flows("y", 5, 1, 2)] },
-            "state": { "type": "array", "entries": [{ "key": 0, "value": 5 }, { "key": 1, "value": 0 }] },
-            "per_cpu": { "type": "percpu_array", "entries": [{ "key": 0, "value": [1, 2] }] } });
-        let b = json!({ "flows": { "type": "hash", "full": true, "entries": [flows("x", u64::MAX - 1, 8, 12)] },
-            "state": { "type": "array", "entries": [{ "key": 0, "value": 2 }, { "key": 1, "value": 4 }] },
-            "per_cpu": { "type": "percpu_array", "entries": [{ "key": 0, "value": [1, 2, 3] }] },
-            "only_here": { "type": "queue", "entries": [{ "value": 7 }] } });
-        let merged =
-            merge("p", vec![part("b", "2026-11-22T10:00:20Z", &b), part("a", "2026-11-22T10:00:10Z", &a)]);
-        assert_eq!(
-            merged["window"],
-            json!({ "start": "2026-11-22T10:00:00Z", "end": "2026-11-22T10:00:20Z" })
-        );
-        let ingress = &merged["ingress"];
-        assert_eq!(ingress["flows"]["entries"], json!([flows("x", u64::MAX, 8, 20), flows("y", 5, 1, 2)]));
-        assert_eq!((&ingress["flows"]["full"], ingress["flows"].get("max_entries")), (&json!(true), None));
-        assert_eq!(ingress["state"]["entries"], json!([{ "key": 0, "value": 7 }, { "key": 1, "value": 4 }]));
-        assert_eq!(ingress["per_cpu"]["entries"][0]["value"], json!([2, 4, 3]));
-        assert_eq!(ingress["only_here"]["entries"], json!([{ "value": 7 }]));
-        assert_eq!(merged["nodes"][1]["node"], "b");
-    }
-
-    #[test]
-    fn queues_are_appended() {
-        let queue = |value: u64| json!({ "q": { "type": "queue", "entries": [{ "value": value }] } });
-        let parts = vec![part("a", "1", &queue(1)), part("b", "2", &queue(1))];
-        assert_eq!(merge("p", parts)["ingress"]["q"]["entries"], json!([{ "value": 1 }, { "value": 1 }]));
-    }
-
-    #[test]
-    fn sums_go_on_where_64_bits_end() {
-        let part = |node: &str, value: &str| {
-            let metrics = format!(r#"{{"v":{{"type":"array","entries":[{{"key":0,"value":{value}}}]}}}}"#);
-            part(node, node, &exact::parse(metrics.as_bytes()).unwrap())
-        };
-        for (values, expected) in [
-            (["9223372036854775813", "9223372036854775813", "9223372036854775813"], "27670116110564327439"),
-            (["-9223372036854775808", "-1", "-18446744073709551616"], "-27670116110564327425"),
-            (
-                ["340282366920938463463374607431768211455", "1", "0"],
-                "340282366920938463463374607431768211455",
-            ),
-            (["18446744073709551616", "-1", "1"], "18446744073709551616"),
-        ] {
-            let parts = ["a", "b", "c"].into_iter().zip(values).map(|(node, value)| part(node, value));
-            let merged = merge("p", parts.collect());
-            let text = exact::written(merged["ingress"]["v"]["entries"].to_string());
-            assert_eq!(text, format!(r#"[{{"key":0,"value":{expected}}}]"#));
-        }
-    }
-
-    #[test]
-    fn fields_join_by_what_they_mean() {
-        let early = "2026-11-22T10:00:00.000000000Z";
-        let late = "2026-11-22T10:00:00.000000001Z";
-        let value = |packets: u64, min: u64, flags: &str, times: [&str; 2]| {
-            json!({ "v": { "type": "hash", "entries": [{ "key": 1, "value": {
-                "packets": packets, "min_length": min, "port": 80, "tcp_flags": min, "flags": flags, "load": 0.5,
-                "first": times[0], "last": times[1], "list": [min] } }] } })
-        };
-        let a = value(u64::MAX, 60, "0x12", [late, late]);
-        let b = value(1, 40, "0x01", [early, early]);
-        let merged = merge("p", vec![part("a", "1", &a), part("b", "2", &b)]);
-        let past = exact::parse(b"18446744073709551616").unwrap();
-        let expected = json!({ "packets": past, "min_length": 40, "port": 80, "tcp_flags": 60 | 40, "flags": "0x13",
-            "load": 1.0, "first": early, "last": late, "list": [100] });
-        assert_eq!(merged["ingress"]["v"]["entries"][0]["value"], expected);
-
-        // The daemon's word comes first: the daemon knows the width of a number and its rendering.
-        let value = |port: u64| json!({ "v": { "type": "hash", "entries": [{ "key": 1, "value": { "to": port, "port": port } }] } });
-        let part = |node: &str| {
-            let mut part = part(node, node, &value(80));
-            part.status = Some(json!({ "joins": [
-                { "direction": "egress", "metric": "v", "fields": { "port": "last" } },
-                { "direction": "ingress", "metric": "v", "fields": { "to": "last" } } ] }));
-            part
-        };
-        let merged = merge("p", vec![part("a"), part("b")]);
-        assert_eq!(merged["ingress"]["v"]["entries"][0]["value"], json!({ "to": 80, "port": 160 }));
-    }
-}
+mod tests;

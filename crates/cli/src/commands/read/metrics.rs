@@ -7,13 +7,14 @@ use twinprobe_api::{ConfigDocument, LastRead};
 use twinprobe_client::{Answer, Client, ClientError, Document, LargestEntries};
 
 use crate::commands::read::merge;
-use crate::commands::read::picture::Picture;
+use crate::commands::read::picture::{self, Picture};
 use crate::error::CommandError;
 use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 use crate::output::exact;
 use crate::output::format::OutputFormat;
 use crate::output::print;
+use crate::output::screen::Screen;
 use crate::output::times;
 use crate::output::view::OutputView;
 
@@ -55,7 +56,7 @@ impl Metrics {
             let mut document: Value = document.read()?;
             only(&mut document, &self.metric);
             let by = self.by.as_deref();
-            print::print(self.picture.draw(client, &document, by, self.output.screen()).await?)?;
+            print::print(self.draw(client, &document, by, self.output.screen()).await?)?;
             if is_empty(&document)
                 && let Some(before) = before(client, &self.name, &document).await
             {
@@ -73,7 +74,7 @@ impl Metrics {
         }
     }
 
-    /// Refuses metrics that the probe does not have, before a reading ends a window.
+    /// Refuses metrics that the probe does not have, before a reading closes a window.
     async fn check(&self, client: &Client) -> Result<(), CommandError> {
         if self.metric.is_empty() {
             return Ok(());
@@ -94,7 +95,7 @@ impl Metrics {
         }
     }
 
-    /// Shows the documents of all daemons, each by itself or as one.
+    /// Shows the documents of all daemons, separately or merged.
     async fn of_many(self, session: &Session) -> Result<(), CommandError> {
         let Some(view) = self.output.view() else { return Err(CommandError::NotOfMany) };
         let ask = async |node: &Node| {
@@ -126,7 +127,7 @@ impl Metrics {
                 None => {
                     exact::rounded(&mut merged);
                     let first = &session.fleet.nodes()[0].client;
-                    print::print(self.picture.draw(first, &merged, None, view.screen()).await?)?;
+                    print::print(self.draw(first, &merged, None, view.screen()).await?)?;
                 }
             }
         } else {
@@ -138,6 +139,17 @@ impl Metrics {
 }
 
 impl Metrics {
+    async fn draw(
+        &self,
+        client: &Client,
+        document: &Value,
+        by: Option<&str>,
+        screen: Screen,
+    ) -> Result<String, CommandError> {
+        let config = picture::config(client, &self.name).await;
+        self.picture.draw(client, document, config.as_ref(), by, screen).await
+    }
+
     async fn show_each(
         &self,
         session: &Session,
@@ -155,7 +167,7 @@ impl Metrics {
             let Some(node) = session.fleet.nodes().iter().find(|node| node.name == part.node) else {
                 continue;
             };
-            let drawn = self.picture.draw(&node.client, &part.document, by, view.screen()).await?;
+            let drawn = self.draw(&node.client, &part.document, by, view.screen()).await?;
             text.push_str(&format!("== {}\n{drawn}\n", part.node));
         }
         print::print(text)

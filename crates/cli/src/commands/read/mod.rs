@@ -1,4 +1,4 @@
-//! Commands that show what probes are and measure.
+//! Commands that show probes and their measurements.
 
 pub mod capabilities;
 pub mod events;

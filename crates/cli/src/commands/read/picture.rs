@@ -1,7 +1,8 @@
-//! The choice of columns and rows of a table of metrics.
+//! The choice of columns and rows for a table of metrics.
 
 use clap::Args;
 use serde_json::Value;
+use twinprobe_api::ConfigDocument;
 use twinprobe_client::{Client, LargestEntries};
 
 use crate::error::CommandError;
@@ -29,16 +30,21 @@ impl Picture {
         LargestEntries { top: self.top.filter(|top| self.sort.is_none() && *top > 0), by }
     }
 
-    /// Draws the tables of a document of a daemon, the rows in the order of the number `by` by which the daemon has chosen
-    /// them. A column to sort by must be in one of them, unless one is empty.
+    /// Draws the tables of a daemon's document. The rows have the order of the number `by` by which the
+    /// daemon has chosen them. A column to sort by must be in one of the tables, unless one is empty. `config` has the
+    /// labels of keys.
     pub async fn draw(
         &self,
         client: &Client,
         document: &Value,
+        config: Option<&ConfigDocument>,
         by: Option<&str>,
         screen: Screen,
     ) -> Result<String, CommandError> {
         let mut tables = rows::tables(document, screen.wide);
+        if let Some(config) = config {
+            tables.title_keys(config);
+        }
         if let Some(sort) = &self.sort
             && let Some(known) = tables.lack(sort)
         {
@@ -52,4 +58,9 @@ impl Picture {
         }
         Ok(rows::render(tables, screen))
     }
+}
+
+/// Returns the present configuration of a probe. Tables without it have no labels of keys.
+pub async fn config(client: &Client, name: &str) -> Option<ConfigDocument> {
+    client.status(name).await.ok()?.read().ok()?.config
 }

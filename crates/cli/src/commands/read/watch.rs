@@ -85,7 +85,7 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
 }
 
 impl WatchCommand {
-    /// Tells whether windows are collected, which a watch must neither close nor skip.
+    /// Tells whether collectors take the windows; then a watch must neither close nor skip any.
     pub const fn collects(&self) -> bool {
         self.ack || self.collector.is_some()
     }

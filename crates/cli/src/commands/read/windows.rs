@@ -6,6 +6,7 @@ use serde_json::Value;
 use twinprobe_client::{Client, LargestEntries, WindowQuery};
 use twinprobe_ebpf_common::window::{Listing, WindowEntry};
 
+use crate::commands::read::picture::{self, Picture};
 use crate::error::CommandError;
 use crate::fleet::session::Session;
 use crate::moment;
@@ -82,10 +83,19 @@ impl WindowsCommand {
             None if self.close => client.close_window(name, accept).await?,
             None => return self.list(client).await,
         };
+        if self.output.is_table() {
+            let (document, config) = (document.read()?, picture::config(client, name).await);
+            let picture = Picture::default();
+            let screen = self.output.screen();
+            return print::print(picture.draw(client, &document, config.as_ref(), None, screen).await?);
+        }
         print::print(self.output.show(&document)?)
     }
 
     async fn list(self, client: &Client) -> Result<(), CommandError> {
+        if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
+            return Err(CommandError::NoTime);
+        }
         let query = WindowQuery { after: self.after, wait: None, collector: self.collector.as_deref() };
         let list = client.windows(&self.name, query).await?;
         let view = self.output.view().unwrap_or(OutputView::Table);
@@ -121,8 +131,8 @@ impl WindowsCommand {
     }
 }
 
-/// Returns the number of the window that was open at a time. One that had all but ended gives way to the next: the end of a
-/// window comes some milliseconds after the full minute that its clock rings at.
+/// Returns the number of the open window at a time. If that window had nearly ended, the next one counts: a
+/// window ends some milliseconds after the full minute of its clock.
 fn at(windows: &[WindowEntry], time: Timestamp) -> Result<u64, String> {
     let times: Vec<(u64, Timestamp, Timestamp)> = windows
         .iter()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use twinprobe_api::{ParseError, RuleDocument, parse_any_yaml, place_of};
+use twinprobe_client::ClientError;
 use twinprobe_ebpf_common::finding::{Finding, Rejection};
 
 use crate::commands::deploy::adjust::{pair, set};
@@ -27,7 +28,7 @@ pub struct RuleChoice {
 }
 
 impl RuleChoice {
-    /// The name of the rule of the library, if it is one.
+    /// The name of the rule in the library, if it is from there.
     pub fn library(&self) -> Option<&str> {
         self.library.as_deref()
     }
@@ -78,6 +79,16 @@ impl RuleFile {
     /// Returns the error for a rule that is refused.
     pub fn refused(&self, rejection: &Rejection) -> CommandError {
         refused(&self.path, &self.text, rejection)
+    }
+
+    /// Returns the error of a request with the rule. The daemon names fields, the file has their lines.
+    pub fn failed(&self, error: ClientError) -> CommandError {
+        match error {
+            ClientError::Refused(problem) if !problem.errors.is_empty() => {
+                self.refused(&Rejection { findings: problem.errors, log: None })
+            }
+            error => error.into(),
+        }
     }
 }
 

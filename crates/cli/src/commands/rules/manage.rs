@@ -2,8 +2,9 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use twinprobe_api::RuleStatus;
+use twinprobe_api::{RuleDocument, RuleNotification, RuleStatus};
 use twinprobe_client::Client;
+use twinprobe_rules::Rule;
 
 use crate::commands::deploy::names::change_everywhere;
 use crate::commands::deploy::outcome::Done;
@@ -62,17 +63,20 @@ pub struct RuleDelete {
 
 impl RuleApply {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
-        let document = self.choice.read()?.document;
+        let file = self.choice.read()?;
         let name = self.name.as_deref().or(self.choice.library()).unwrap_or_default();
         let [Node { client, .. }] = session.fleet.nodes() else {
+            // Daemons know neither the file nor its lines.
+            Rule::check(&file.document).map_err(|rejection| file.refused(&rejection))?;
             let put = async |client: &Client, name: &str| {
-                let answer = client.put_rule(name, &document, self.message.as_deref()).await?;
+                let answer = client.put_rule(name, &file.document, self.message.as_deref()).await?;
                 Ok(done("runs", answer.json()?))
             };
             let names = [name.to_owned()];
             return change_everywhere(session, ("RULE", &names), self.view.output, put).await;
         };
-        let answer = client.put_rule(name, &document, self.message.as_deref()).await?;
+        let put = client.put_rule(name, &file.document, self.message.as_deref()).await;
+        let answer = put.map_err(|error| file.failed(error))?;
         let status = answer.read()?;
         let (name, watch, revision) = (&status.name, &status.rule.watch, status.revision);
         let line = format!("rule {name} watches {watch} (revision {revision})\n");
@@ -152,9 +156,26 @@ fn table(lists: &[(Option<&str>, &Vec<RuleStatus>)], screen: Screen) -> String {
 
 fn describe(status: &RuleStatus, screen: Screen) -> String {
     let mut text = table(&[(None, &vec![status.clone()])], screen);
-    if let Some(reason) = &status.reason {
-        text.push_str(&format!("stopped: {reason}\n"));
+    match (&status.reason, &status.last_error) {
+        (Some(reason), _) => text.push_str(&format!("stopped: {reason}\n")),
+        (None, Some(error)) => text.push_str(&format!("last error: {error}\n")),
+        (None, None) => {}
     }
+    for waiting in &status.notifications {
+        let RuleNotification { window, action, attempts, error } = waiting;
+        let error = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        text.push_str(&format!(
+            "notification do[{action}] of window {window} has not arrived after {attempts} attempts{error}\n"
+        ));
+    }
+    if let Some(no_value) = &status.no_value {
+        text.push_str(&format!("window {}: {no_value}\n", status.window));
+    }
+    if !status.gone.is_empty() {
+        text.push_str(&format!("not there any more (lease over, or deleted): {}\n", status.gone.join(", ")));
+    }
+    let most = status.rule.max_actions_per_hour.unwrap_or(RuleDocument::DEFAULT_ACTIONS_PER_HOUR);
+    text.push_str(&format!("actions left in this hour: {} of {most}\n", status.actions_left));
     if status.missed > 0 {
         text.push_str(&format!("{} windows were removed before they could be judged\n", status.missed));
     }
@@ -170,6 +191,7 @@ fn describe(status: &RuleStatus, screen: Screen) -> String {
                 (Some(error), ..) => error,
                 (None, Some(_), _) => "ended",
                 (None, None, Some(_)) => "taken",
+                (None, None, None) if status.waits(firing.window) => "notifying",
                 (None, None, None) => "acting",
             };
             row.text("STATE", state);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
-use twinprobe_api::{RuleAction, RuleDecision, RuleDocument, RuleTrial};
+use twinprobe_api::{RuleAction, RuleDecision, RuleDocument, RuleTrial, masked_url};
 use twinprobe_client::{Captures, Client, ClientError, WindowQuery};
 use twinprobe_ebpf_common::window::WindowEntry;
 use twinprobe_rules::{Decision, Rule, RuleState, Templates, WindowView};
@@ -16,6 +16,7 @@ use crate::error::CommandError;
 use crate::files::files;
 use crate::files::sources::Sources;
 use crate::fleet::session::Session;
+use crate::output::print;
 use crate::output::screen::Screen;
 use crate::output::table::TextTable;
 use crate::output::times;
@@ -63,6 +64,11 @@ impl RuleTest {
     pub async fn run(self, session: &Session) -> Result<(), CommandError> {
         let file = self.choice.read()?;
         let client = session.fleet.one()?;
+        if file.document.scope.as_deref() == Some("fleet") {
+            print::complain(
+                "note: the rule is over a fleet; the test judges the windows of this daemon alone",
+            );
+        }
         let report = match self.capture.is_some() || self.egress_capture.is_some() {
             true => self.over_packets(client, &file).await?,
             false => self.over_windows(client, &file).await?,
@@ -121,7 +127,7 @@ impl RuleTest {
     }
 }
 
-/// Returns the templates that a rule names, those that are there.
+/// Returns the existing templates that a rule names.
 async fn templates(client: &Client, rule: &RuleDocument) -> Result<Templates, CommandError> {
     let mut found = Templates::new();
     for name in rule.templates() {
@@ -154,13 +160,14 @@ fn judge(
     let end = i64::try_from(end).unwrap_or(i64::MAX);
     let decision = state.step(rule, entry.seq, end, judgement)?;
     let (decision, actions) = match decision {
-        Decision::Fire { .. } => {
-            ("fire", views.and_then(|(window, before)| rule.actions(&window, before.as_ref(), templates)))
-        }
+        Decision::Fire { .. } => (
+            "fire",
+            views.and_then(|(window, before)| rule.actions(&window, before.as_ref(), Some(templates))),
+        ),
         Decision::End { .. } => ("end", Ok(Vec::new())),
     };
     let (actions, error) = match actions {
-        Ok(actions) => (actions, None),
+        Ok(actions) => (actions.into_iter().map(RuleAction::masked).collect(), None),
         Err(error) => (Vec::new(), Some(error)),
     };
     Some(RuleDecision {
@@ -201,7 +208,7 @@ pub fn action(action: &RuleAction) -> String {
     match action {
         RuleAction::Apply(probe) => format!("apply {} for {}", probe.name, probe.expires),
         RuleAction::Change(change) => format!("change {}", change.name),
-        RuleAction::Notify(url) => format!("notify {url}"),
+        RuleAction::Notify(url) => format!("notify {}", masked_url(url)),
         RuleAction::Delete(name) => format!("delete {name}"),
         RuleAction::Mark(text) => format!("mark {text}"),
     }

@@ -19,7 +19,7 @@ use crate::output::table::TextTable;
 use crate::output::units;
 use crate::output::view::ViewOption;
 
-/// A program that does nothing, whose time is that of handing over packets.
+/// A program that does nothing: its time is the cost of the call.
 const NOTHING: &str = "#include <twinprobe.h>\nTP_ARRAY(none, __u64, 1);\nTP_PROBE(nothing, packet)\n{\n\treturn \
     TP_PASS;\n}\nchar LICENSE[] SEC(\"license\") = \"Dual BSD/GPL\";\n";
 const JSON: &str = "application/json";

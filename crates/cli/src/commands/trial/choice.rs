@@ -51,7 +51,7 @@ impl TrialChoice {
         Ok(Some(probe))
     }
 
-    /// Makes the changes that the command line asks for.
+    /// Makes the changes of the command line's options.
     pub fn change(&self, probes: &mut [ProbeFile]) -> Result<(), CommandError> {
         Ok(self.changes.apply(probes)?)
     }

@@ -2,4 +2,5 @@
 
 pub mod bench;
 pub mod choice;
+pub mod propose;
 pub mod replay;

@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::Value;
 use twinprobe_client::Captures;
 
+use crate::commands::read::picture::Picture;
 use crate::commands::trial::choice::TrialChoice;
 use crate::error::CommandError;
 use crate::files::files::ProbeFile;
@@ -53,12 +54,14 @@ impl ReplayCommand {
         if self.output.is_table() {
             let document: Value = document.read()?;
             notes(&document["replayed"]).iter().for_each(|note| print::complain(note));
+            let (picture, screen) = (Picture::default(), self.output.screen());
+            return print::print(picture.draw(client, &document, Some(&config), None, screen).await?);
         }
         print::print(self.output.show(&document)?)
     }
 }
 
-/// Returns a line for each list of packets that were not as they are in the capture.
+/// Returns a line for each list of packets that were changed or skipped.
 fn notes(replayed: &Value) -> Vec<String> {
     let words = [("framed", "got an Ethernet header"), ("skipped", "were skipped")];
     let list = |(name, words): (&str, &str)| {

@@ -92,6 +92,31 @@ fn a_column_is_unknown_only_if_no_table_is_empty() {
 }
 
 #[test]
+fn keys_have_the_labels_of_a_configuration_as_titles() {
+    let entry = |key: &str, value: u64| json!({ "key": key, "value": value });
+    let talkers = json!({ "type": "array", "entries": [entry("192.0.2.9", 5), entry("192.0.2.1", 3)] });
+    let document = json!({ "ingress": { "talkers": talkers }, "egress": { "talkers": talkers } });
+    let config = json!({ "ingress": { "metrics": [{ "map": "talkers", "key_label": "address" }] } });
+    let mut tables = tables(&document, false);
+    tables.title_keys(&serde_json::from_value(config).unwrap());
+    assert_eq!(tables.lack("address"), None);
+    let tables = tables.chosen(&Choice { sort: Some("address".to_owned()), ..Choice::default() });
+    let text = render(tables, Screen { width: 80, colour: false, wide: false });
+    let expected = "\
+ingress talkers (array)
+address    value
+192.0.2.1      3
+192.0.2.9      5
+
+egress talkers (array)
+key        value
+192.0.2.9      5
+192.0.2.1      3
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
 fn names_stand_beside_whole_keys_at_eighty_columns() {
     let key =
         |source: &str, port: u16| json!({ "source": source, "destination": "192.0.2.255", "port": port });
@@ -113,4 +138,25 @@ fn names_stand_beside_whole_keys_at_eighty_columns() {
         assert!(text.contains(key), "{key} in {text}");
     }
     assert!(text.contains("and 1 more"), "{text}");
+}
+
+#[test]
+fn the_largest_ranges_of_a_histogram_keep_their_order() {
+    let entry = |key: u64, value: u64| json!({ "key": key, "value": value });
+    let entries = [entry(5, 4), entry(6, 20), entry(7, 1), entry(8, 2), entry(9, 3), entry(10, 70)];
+    let sizes = json!({ "type": "array", "histogram": true, "entries": entries });
+    let document = json!({ "ingress": { "packet_sizes": sizes } });
+    let shown = |choice: &Choice| {
+        let text =
+            render(tables(&document, true).chosen(choice), Screen { width: 100, colour: false, wide: false });
+        text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let lines = shown(&Choice { top: Some(2), ..Choice::default() });
+    let starts: Vec<&str> = lines.iter().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(starts[..2], ["64", "1024"], "{lines:?}");
+    assert!(lines[1].ends_with(" 70 %"), "{lines:?}");
+    assert_eq!(lines[2], "and 4 more: 10");
+    let sorted = shown(&Choice { sort: Some("count".to_owned()), top: Some(1), ..Choice::default() });
+    assert!(sorted[0].trim_start().starts_with("1024") && sorted[1] == "and 5 more", "{sorted:?}");
+    assert!(!shown(&Choice { top: Some(6), ..Choice::default() }).iter().any(|line| line.contains("more")));
 }

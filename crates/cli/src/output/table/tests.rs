@@ -58,6 +58,7 @@ key              total  total
 ";
     assert_eq!(table.render(screen(36)), expected);
     assert_eq!(fold_title("key.server_port", 5), ["key.", "server_", "port"]);
+    assert_eq!(fold_title("eth0 tags=1 vlan=7 192.0.2.1", 11), ["eth0 tags=1", "vlan=7", "192.0.2.1"]);
     assert_eq!(fold_title("a_b_c", 4), ["a_b_", "c"]);
     assert_eq!(fold_title("bytes", 2), ["bytes"]);
 }
@@ -113,4 +114,23 @@ fn wide_characters_take_two_columns() {
         row.number("BYTES", bytes);
     }
     assert_eq!(table.render(screen(80)), "NAME  BYTES\n漢字      1\nfour     23\n");
+}
+
+#[test]
+fn narrow_screens_leave_out_spare_columns() {
+    let made = || {
+        let mut table = TextTable::with_spare(&["AGE", "TAGS"]);
+        let mut row = table.row();
+        row.text("NAME", "dns");
+        row.number("AGE", "7");
+        row.text("TAGS", "latency");
+        row.text("WHAT", "questions and answers");
+        table
+    };
+    assert_eq!(
+        made().render(screen(80)),
+        "NAME  AGE  TAGS     WHAT\ndns     7  latency  questions and answers\n"
+    );
+    assert_eq!(made().render(screen(38)), "NAME  AGE  WHAT\ndns     7  questions and answers\n");
+    assert_eq!(made().render(screen(30)), "NAME  WHAT\ndns   questions and answers\n");
 }

@@ -71,7 +71,8 @@ async fn findings_name_the_file_and_its_line() {
     assert_eq!((warning.field.as_deref(), warning.line), (Some("ingress.files.sizes.h"), Some(3)));
 }
 
-/// Programs of one project share headers in a folder beside their folders. Its place is below the folder of the source here.
+/// Programs of one project share headers in a folder beside their folders. Here its place is below the folder
+/// of the source.
 #[tokio::test]
 async fn names_that_lead_out_of_the_folder_mean_files_in_it() {
     let compiler = compiler();

@@ -72,7 +72,7 @@ fn calls_by_the_numbers_of_another_abi_are_refused() {
     const X32: libc::c_long = 0x4000_0000;
     let filters = filter::programs().unwrap();
     let socket = |number: libc::c_long| {
-        // SAFETY: three numbers; a descriptor that it makes ends with the test.
+        // SAFETY: three numbers; a descriptor from the call ends with the test.
         let result = unsafe { libc::syscall(number, libc::AF_INET, libc::SOCK_DGRAM, 0) };
         (result >= 0).then_some(()).ok_or_else(|| io::Error::last_os_error().raw_os_error())
     };

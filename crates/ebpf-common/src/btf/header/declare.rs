@@ -49,7 +49,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Tells whether a type binds stronger to the name than a pointer does.
+    /// Tells whether a type binds to the name more tightly than a pointer does.
     fn binds(&self, id: u32) -> bool {
         let kind = self.btf.get(id).map(|ty| &ty.kind);
         match kind {
@@ -108,7 +108,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the body of a struct or union of this many bytes, from its brace on.
+    /// Returns the body, from its brace on, of a struct or union of this many bytes.
     pub(super) fn body(&mut self, size: u32, members: &[BtfMember], is_union: bool, depth: usize) -> String {
         let btf = self.btf;
         let packed = self.alignments.is_packed(size, members);

@@ -1,4 +1,5 @@
-//! The header of all types of a kernel, `vmlinux.h`, from its BTF: C in which each type comes after those that it needs.
+//! The header of all types of a kernel, `vmlinux.h`, from its BTF. In this C source each type comes after the
+//! types that it needs.
 
 pub mod declare;
 pub mod names;

@@ -11,7 +11,7 @@ const FILLERS: [(&str, u32); 4] = [("long", 64), ("int", 32), ("short", 16), ("c
 const MAX_DEPTH: usize = 32;
 const POINTER: u32 = 8;
 
-/// A member, and where it is.
+/// A member at its place.
 pub(super) struct Place {
     /// Bits from the start of the struct.
     pub offset: u32,
@@ -25,7 +25,7 @@ pub(super) struct Place {
 /// The alignments of types. Each is found once.
 pub(super) struct Alignments<'a> {
     btf: &'a Btf,
-    /// In bytes, by the number of the type less one; 0 if it is not known yet.
+    /// In bytes, by the type's number less one; 0 if it is not known yet.
     known: RefCell<Vec<u8>>,
 }
 
@@ -119,7 +119,8 @@ impl Place {
     }
 }
 
-/// Returns the nameless bitfields that fill the bits from `at` to `next`. Each is where C would place it anyway.
+/// Returns the nameless bitfields that fill the bits from `at` to `next`. Each bitfield is where C would
+/// place it anyway.
 pub(super) fn filling(mut at: u32, next: u32) -> Vec<(&'static str, u32)> {
     let mut fillers = Vec::new();
     while at < next {

@@ -29,7 +29,7 @@ fn compile(source: &str) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(log) }
 }
 
-/// The kernel's own types are the largest test there is: each struct has the size that the kernel says.
+/// The kernel's own types are the largest available test: each struct has the size from the kernel's BTF.
 #[test]
 fn the_running_kernels_types_are_a_header() {
     let btf = Btf::parse(&std::fs::read("/sys/kernel/btf/vmlinux").unwrap()).unwrap();

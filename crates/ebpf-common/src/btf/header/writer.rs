@@ -1,4 +1,5 @@
-//! The order of the header: a struct comes after those that it contains, all others are declared first.
+//! The order of the header: a struct comes after the structs that it contains; all other types are declared
+//! first.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -9,7 +10,7 @@ use super::super::types::{BtfKind, Variant};
 use super::names::{Names, in_c};
 use super::padding::Alignments;
 
-/// The longest chain of types that need each other. Those of Linux 6.18 stay below 40.
+/// The longest chain of types that need each other. Chains of Linux 6.18 are shorter than 40.
 const MAX_DEPTH: usize = 256;
 /// The beginning. The attribute makes the compiler note each access, so that the loader finds the field in the running kernel.
 const HEAD: &str = "#ifndef __VMLINUX_H__
@@ -27,7 +28,7 @@ const TAIL: &str = "
 
 #endif
 ";
-/// The names that compilers and their headers define, for types that may be others in the kernel.
+/// The names that compilers and their headers define, for types that may differ in the kernel.
 const BUILTIN: [&str; 3] = ["__builtin_va_list", "_Bool", "wchar_t"];
 
 /// The header while it is written.
@@ -35,7 +36,7 @@ pub(super) struct Writer<'a> {
     pub btf: &'a Btf,
     pub alignments: Alignments<'a>,
     out: String,
-    /// Names of structs, unions and enums; and those of types, values of enums and functions.
+    /// Names of structs, unions and enums; and names of types, values of enums and functions.
     tags: Names,
     words: Names,
     /// The name of each type, by its number less one; empty for none.
@@ -91,7 +92,7 @@ impl Writer<'_> {
     /// Writes the enums. In C, each name of a value can belong to one enum only.
     fn enums(&mut self) {
         let btf = self.btf;
-        // The typedef of an enum without a name is written as one.
+        // A typedef of a nameless enum includes the enum.
         let typedefs = btf.types.iter().filter_map(|ty| match ty.kind {
             BtfKind::Typedef(target) => Some(target),
             _ => None,

@@ -1,4 +1,4 @@
-//! BTF built type by type, as no compiler would write it.
+//! BTF built type by type, unlike any compiler's.
 
 use crate::btf::blob::Btf;
 
@@ -25,7 +25,7 @@ impl Blob {
         offset
     }
 
-    /// Adds a type and returns its id. `info` is the number of what follows, with bit 31 as the flag.
+    /// Adds a type and returns its id. `info` is the number of parts that follow, with bit 31 as the flag.
     pub fn add(&mut self, name: &str, kind: u32, info: u32, size_or_type: u32, rest: &[u32]) -> u32 {
         let name = self.string(name);
         for word in [name, kind << 24 | info, size_or_type].iter().chain(rest) {

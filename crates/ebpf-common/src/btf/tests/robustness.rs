@@ -23,7 +23,7 @@ fn exercise(blob: &[u8]) {
     }
 }
 
-/// A type with any numbers in it; most refer to types that exist.
+/// A type with any numbers in it; most refer to existing types.
 fn any_type() -> impl Strategy<Value = (u32, u32, u32, Vec<u32>)> {
     let number = || prop_oneof![8 => 0_u32..12, 1 => any::<u32>(), 1 => Just(8_u32), 1 => Just(32_u32)];
     (0_u32..21, 0_u32..5, number(), vec(number(), 20), any::<bool>()).prop_map(

@@ -13,7 +13,7 @@ fn record(size: usize, members: Vec<Member>) -> Layout {
     Layout { size, shape: Shape::Struct(members), render: None }
 }
 
-/// Returns the first value of a table that was converted to its sum's layout, by the paths of its numbers.
+/// Returns the first value of a table after its conversion to its sum's layout, by the paths of its numbers.
 fn summed(layout: &Layout, value: &[u8]) -> Vec<(String, u128)> {
     let from = table(MapKind::Hash, layout.clone());
     let to = sums(&from, &MergeRules::default(), SumWidth::Usual);

@@ -1,6 +1,6 @@
 //! Samples that a walk writes before their turn. The samples of a family stand together, and a row of structs has samples
 //! in many families. With a walk over the table for each family, the time for a struct of thousands of members would grow
-//! with the square of its size. Therefore a walk writes some of the next families beside its own.
+//! with the square of its size. Therefore a walk writes some of the next families together with its own.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use super::series::{Count, MetricSeries};
 
 /// The size in bytes of the samples that wait for their turn.
 const ROOM: usize = 2 << 20;
-/// The number of families that are searched for those of a table, and the most that are written together.
+/// The number of families that a search for a table's families covers, and the most that are written
+/// together.
 const NEXT: usize = 4096;
 /// The size of a sample without the labels that all samples of a table have, and the size of a label, in bytes.
 const SAMPLE: usize = 48;
@@ -30,13 +31,13 @@ impl Ahead {
         self.0.remove(&place)
     }
 
-    /// Keeps the output of a finished walk for families other than its own.
+    /// Keeps the output of a finished walk for other families.
     pub fn keep(&mut self, beside: Vec<Beside>) {
         self.0.extend(beside.into_iter().map(|beside| (beside.place, beside.out)));
     }
 }
 
-/// A part that a walk writes beside its own.
+/// A part that a walk writes together with its own.
 #[derive(Debug)]
 pub struct Beside {
     place: PagePlace,
@@ -45,9 +46,9 @@ pub struct Beside {
     out: Vec<u8>,
 }
 
-/// Returns the parts that a walk over `table` for the family `at` also writes. `left` is the number of parts of the
-/// table that are not written yet; the result has as many of these as there is room for. Returns none if the number of
-/// rows is not known yet.
+/// Returns the parts that a walk over `table` for the family `at` also writes. `left` is the number of
+/// unwritten parts of the table; the result has as many of them as fit. Returns none if the number of rows is
+/// not known yet.
 pub fn beside(
     families: &[Family],
     at: usize,
@@ -56,7 +57,7 @@ pub fn beside(
     count: Option<Count>,
 ) -> Vec<Beside> {
     let Some(count) = count.filter(|_| left > 0) else { return Vec::new() };
-    // Each of the tables that share the family has a part of the room.
+    // Each of the tables in the family has a part of the room.
     let room = ROOM / families[at].members.len().max(1);
     let sample = series.labels.len() + SAMPLE + LABEL * series.samples.keys.len();
     let rows = (count.rows - count.duplicates - count.surplus).saturating_mul(series.cpus());
@@ -74,7 +75,7 @@ pub fn beside(
     parts.take(left).take_while(fits).collect()
 }
 
-/// Writes the samples that prepared rows have in these parts. Drops the last parts if there is no room for them.
+/// Writes the samples of prepared rows in these parts. Drops the last parts if there is no room for them.
 pub fn write(parts: &mut Vec<Beside>, families: &[Family], series: &MetricSeries, rows: &RawTable) {
     let mut size = 0;
     for Beside { place, value, out } in parts.iter_mut() {

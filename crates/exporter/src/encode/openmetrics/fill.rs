@@ -14,7 +14,7 @@ pub const SKIPPED: &str = "\
 # HELP twinprobe_export_skipped Numbers and texts of metrics that can't be samples.
 ";
 
-/// A family: its metadata, the name of its samples, and the number of a metric whose rows have these counts.
+/// A family: its metadata, the name of its samples, and the number of a metric with these counts in its rows.
 struct FillFamily {
     metadata: &'static str,
     sample: &'static str,

@@ -1,5 +1,7 @@
 //! Arrays of counts by magnitude, written as buckets.
 
+use std::collections::BTreeMap;
+
 use twinprobe_ebpf_common::RawTable;
 
 use super::names::units::Scale;
@@ -14,56 +16,83 @@ const SLOTS: usize = 64;
 /// The type and the size of the sum of numbers.
 const WIDEST: (LeafKind, usize) = (LeafKind::Number { signed: false, swapped: false }, 16);
 
+/// The counts of the arrays of one metric: one array, or one for each interface.
+pub type Histograms = BTreeMap<Box<[u8]>, Histogram>;
+/// The sums of their values.
+pub type HistogramSums = BTreeMap<Box<[u8]>, u128>;
+
 /// The counts of one array, or of one array per CPU.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Histogram {
     cpus: Vec<[u128; SLOTS]>,
     /// The highest slot that the array has.
     last: usize,
 }
 
-impl Histogram {
-    /// Adds the counts of prepared rows, whose keys are the indices of the array.
-    pub fn add(&mut self, series: &MetricSeries, leaf: &Leaf<()>, rows: &RawTable) {
-        let len = series.len(rows);
-        if len > 0 && self.cpus.is_empty() {
-            self.cpus = vec![[0; SLOTS]; series.cpus()];
+/// Adds the counts of prepared rows, whose keys end with the indices of the arrays.
+pub fn add(histograms: &mut Histograms, series: &MetricSeries, leaf: &Leaf<()>, rows: &RawTable) {
+    for row in 0..series.len(rows) {
+        let key = series.key(rows, row);
+        let interface = series.interface(key);
+        let index =
+            key[interface.len()..].iter().rev().fold(0, |index, &byte| index << 8 | usize::from(byte));
+        let index = index.min(SLOTS - 1);
+        if !histograms.contains_key(interface) {
+            let cpus = vec![[0; SLOTS]; series.cpus()];
+            histograms.insert(interface.into(), Histogram { cpus, last: 0 });
         }
-        for row in 0..len {
-            let key = series.key(rows, row);
-            let index = key.iter().rev().fold(0, |index, &byte| index << 8 | usize::from(byte));
-            let index = index.min(SLOTS - 1);
-            self.last = self.last.max(index);
-            for (slots, value) in self.cpus.iter_mut().zip(series.slots(rows, row)) {
-                slots[index] = slots[index].saturating_add(leaf.load(value, 0));
-            }
+        let Some(histogram) = histograms.get_mut(interface) else { continue };
+        histogram.last = histogram.last.max(index);
+        for (slots, value) in histogram.cpus.iter_mut().zip(series.slots(rows, row)) {
+            slots[index] = slots[index].saturating_add(leaf.load(value, 0));
         }
     }
+}
 
-    /// Appends the buckets, whose counts are cumulative, and, if the sum of the values is known, also their number.
-    pub fn write(
+/// Appends the buckets, whose counts are cumulative, and, if the sums of the values are known, also their numbers.
+pub fn write(
+    histograms: &Histograms,
+    name: &str,
+    series: &MetricSeries,
+    scale: Scale,
+    sums: Option<(&HistogramSums, bool)>,
+    out: &mut Vec<u8>,
+) {
+    for (interface, histogram) in histograms {
+        let mut labels = series.labels.clone().into_bytes();
+        series.interface_label(interface, &mut labels);
+        let sum = sums.map(|(sums, is_gauge)| (sums.get(interface).copied().unwrap_or(0), is_gauge));
+        histogram.write(name, series, &labels, scale, sum, out);
+    }
+}
+
+impl Histogram {
+    fn write(
         &self,
         name: &str,
         series: &MetricSeries,
+        labels: &[u8],
         scale: Scale,
         sum: Option<(u128, bool)>,
         out: &mut Vec<u8>,
     ) {
         for (cpu, slots) in self.cpus.iter().enumerate() {
+            let cpu = series.is_percpu().then_some(cpu);
             let mut count = 0_u128;
             for (index, slot) in slots.iter().enumerate().take(self.last + 1) {
                 count = count.saturating_add(*slot);
                 let le = scale.of_bound(2_f64.powi(index as i32 + 1) - 1.0);
-                bucket(name, series, cpu, out, count, |out| bound(out, le));
+                bucket(name, labels, cpu, out, count, |out| bound(out, le));
             }
-            bucket(name, series, cpu, out, count, |out| out.extend_from_slice(b"+Inf"));
+            bucket(name, labels, cpu, out, count, |out| out.extend_from_slice(b"+Inf"));
             if let Some((sum, is_gauge)) = sum {
-                let endings = if is_gauge { ["_gcount", "_gsum"] } else { ["_count", "_sum"] };
-                let [counted, added] = endings.map(|ending| format!("{name}{ending}{}}} ", series.labels));
-                out.extend_from_slice(counted.as_bytes());
+                let [counted, added] = if is_gauge { ["_gcount", "_gsum"] } else { ["_count", "_sum"] };
+                start([name, counted], labels, out);
+                out.extend_from_slice(b"} ");
                 integer(out, count);
                 out.push(b'\n');
-                out.extend_from_slice(added.as_bytes());
+                start([name, added], labels, out);
+                out.extend_from_slice(b"} ");
                 scale.push(out, WIDEST, sum, &series.context);
                 out.push(b'\n');
             }
@@ -71,18 +100,22 @@ impl Histogram {
     }
 }
 
+/// Writes the name of a sample and its first labels.
+fn start(name: [&str; 2], labels: &[u8], out: &mut Vec<u8>) {
+    name.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+    out.extend_from_slice(labels);
+}
+
 fn bucket(
     name: &str,
-    series: &MetricSeries,
-    cpu: usize,
+    labels: &[u8],
+    cpu: Option<usize>,
     out: &mut Vec<u8>,
     count: u128,
     bound: impl FnOnce(&mut Vec<u8>),
 ) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"_bucket");
-    out.extend_from_slice(series.labels.as_bytes());
-    if series.is_percpu() {
+    start([name, "_bucket"], labels, out);
+    if let Some(cpu) = cpu {
         out.extend_from_slice(b",cpu=\"");
         integer(out, cpu);
         out.push(b'"');
@@ -96,10 +129,9 @@ fn bucket(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use twinprobe_ebpf_common::{Layout, MapKind, TableLayout};
+    use twinprobe_ebpf_common::{Layout, MapKind, Render, TableLayout, Temporality};
 
     use super::*;
     use crate::metric::Metric;
@@ -116,10 +148,10 @@ mod tests {
             ..RawTable::default()
         };
         let buckets = |parts: &[RawTable]| {
-            let (mut histogram, mut out) = (Histogram::default(), Vec::new());
+            let (mut all, mut out) = (Histograms::new(), Vec::new());
             let leaf = &series.samples.values[0].leaf;
-            parts.iter().for_each(|rows| histogram.add(&series, leaf, rows));
-            histogram.write("m", &series, Scale::Decimal(0), None, &mut out);
+            parts.iter().for_each(|rows| add(&mut all, &series, leaf, rows));
+            write(&all, "m", &series, Scale::Decimal(0), None, &mut out);
             String::from_utf8(out)
                 .expect("UTF-8")
                 .replace("m_bucket{probe=\"p\",direction=\"ingress\",le=", "")
@@ -129,11 +161,43 @@ mod tests {
         let many = buckets(&[rows(&[63, 64, 1000], &[1, 2, 3])]);
         assert!(many.ends_with("\"1.8446744073709552e+19\"} 6\n\"+Inf\"} 6\n"), "{many}");
         assert_eq!(buckets(&[]), "", "an array that was not read");
-        let (mut histogram, mut out) = (Histogram::default(), Vec::new());
-        histogram.add(&series, &series.samples.values[0].leaf, &rows(&[0, 1], &[5, 3]));
-        histogram.write("m", &series, Scale::NANO, Some((2_500_000_000, false)), &mut out);
+        let (mut all, mut out) = (Histograms::new(), Vec::new());
+        add(&mut all, &series, &series.samples.values[0].leaf, &rows(&[0, 1], &[5, 3]));
+        let sums = HistogramSums::from([(Box::default(), 2_500_000_000)]);
+        write(&all, "m", &series, Scale::NANO, Some((&sums, false)), &mut out);
         let text = String::from_utf8(out).expect("UTF-8");
         let labels = "{probe=\"p\",direction=\"ingress\"}";
         assert!(text.ends_with(&format!("m_count{labels} 8\nm_sum{labels} 2.5\n")), "{text}");
+    }
+
+    #[test]
+    fn each_interface_has_a_histogram() {
+        let value = Layout { render: Some(Render::Histogram), ..Layout::unsigned(1) };
+        let plain =
+            TableLayout { kind: MapKind::Array, key: Layout::unsigned(4), value, slots: 1, inner: None };
+        let metric = Metric::example("m", plain.with_interface("key"));
+        let metric = Arc::new(metric.with(|head| head.temporality = Temporality::Cumulative));
+        assert!(metric.has_slots() && !metric.is_histogram());
+        let interfaces = ["s0".to_owned(), "s1".to_owned()];
+        let series = MetricSeries::new("p", &BTreeMap::new(), &interfaces, &metric, Arc::default());
+        let mut all = Histograms::new();
+        for (interface, counts) in [("s1", [5, 3]), ("s0", [0, 2])] {
+            let keys = [0_u32, 1].iter().flat_map(|index| index.to_le_bytes()).collect();
+            let rows = RawTable { keys, values: counts.to_vec(), ..RawTable::default() };
+            let rows = rows.with_interface(&plain, interface);
+            add(&mut all, &series, &series.samples.values[0].leaf, &rows);
+        }
+        let mut out = Vec::new();
+        let sums = HistogramSums::from([(all.keys().next().cloned().expect("two"), 5)]);
+        write(&all, "m", &series, Scale::Decimal(0), Some((&sums, false)), &mut out);
+        let text = String::from_utf8(out).expect("UTF-8").replace("{probe=\"p\",direction=\"ingress\",", "{");
+        let lines = |interface: &str, numbers: [u8; 3], sum: u8| {
+            let label = format!("interface=\"{interface}\"");
+            let buckets = ["1.0", "3.0", "+Inf"].iter().zip(numbers);
+            let buckets = buckets.map(|(le, count)| format!("m_bucket{{{label},le=\"{le}\"}} {count}\n"));
+            let buckets: String = buckets.collect();
+            format!("{buckets}m_count{{{label}}} {}\nm_sum{{{label}}} {sum}\n", numbers[2])
+        };
+        assert_eq!(text, lines("s0", [0, 2, 2], 5) + &lines("s1", [5, 8, 8], 0));
     }
 }

@@ -1,4 +1,5 @@
-//! The families with the origin of the numbers of probes, and with the places where they are not those of the wire.
+//! The families with the origin of a probe's numbers, and with the places where they are not those of the
+//! wire.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +28,8 @@ pub fn origins<'a>(probes: impl IntoIterator<Item = (&'a str, &'a DocumentOrigin
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Writes a family of type `info` with a sample for each probe whose numbers are approximate, and the reason. Writes nothing if
-/// there are no such probes.
+/// Writes a family of type `info` with a sample for each probe whose numbers are approximate, and the reason.
+/// Writes nothing if no probe has approximate numbers.
 pub fn approximations<'a>(probes: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut out = Vec::new();
     for (probe, reason) in probes {

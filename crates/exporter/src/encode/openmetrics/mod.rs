@@ -23,7 +23,7 @@
 //!   inner key, named `inner` or `inner_part`.
 //! - Families of the same name, of several probes or of both directions, are merged. The merged family is `unknown` if
 //!   the types differ, and has the first help that is not empty. A PUT refuses two tables of one probe that need the same name
-//!   ([`names::collisions`]). For probes that earlier versions have stored, and for families with the name of one of the
+//!   ([`names::collisions`]). For probes of earlier versions, and for families with the name of one of the
 //!   daemon's own, the encoder leaves out the second one and counts it.
 //! - Different keys have different labels, with any bytes. The encoder escapes bytes that the text of a value
 //!   leaves out (bytes behind a NUL, payloads of NaNs). Padding that is not zero is the label `padding`. See

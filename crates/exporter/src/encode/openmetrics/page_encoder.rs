@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{Context, Head, RawTable};
 
 use super::ahead::{self, Ahead, Beside};
 use super::fill::{self, SKIPPED};
-use super::histogram::Histogram;
+use super::histogram::{self, HistogramSums, Histograms};
 use super::names::family::{Family, FamilyKind, families, reserved};
 use super::names::sums::sums;
 use super::rows::distinct::WalkedKeys;
@@ -24,7 +24,7 @@ struct Account {
     labels: String,
     /// The number that earlier pages left out.
     before: u64,
-    /// The number that this page leaves out; known once it is finished.
+    /// The number that this page leaves out, after its end.
     skipped: u64,
 }
 
@@ -36,7 +36,7 @@ struct PageTable {
     account: usize,
     /// The counts of the table's rows; `None` until they have been counted.
     count: Option<Count>,
-    /// The rows that are shown, once they are known, of a table that may have more.
+    /// The shown rows of a table that may have more rows, once they are known.
     largest: Option<Largest>,
     /// True if the table's rows could not be read to their end.
     abandoned: bool,
@@ -44,8 +44,8 @@ struct PageTable {
     left: usize,
     /// The place of the sum of a histogram.
     sum: Option<usize>,
-    /// The total of a sum's numbers, once they have been read.
-    total: Option<u128>,
+    /// The totals of a sum's numbers, once they have been read.
+    total: Option<HistogramSums>,
 }
 
 /// One walk over the rows of a table.
@@ -53,16 +53,16 @@ struct PageTable {
 struct TableWalk {
     /// The place of the table.
     table: usize,
-    /// The part of the rows that is written; `None` if they are only counted.
+    /// The written part of the rows; `None` for rows that are only counted.
     member: Option<FamilyMember>,
     count: Count,
-    /// The keys that the walk has met; `None` if they need not be remembered.
+    /// The keys that the walk has met; `None` if nothing needs the keys.
     seen: Option<WalkedKeys>,
     /// The largest rows so far; `None` unless the walk looks for them.
     ranking: Option<Ranking>,
-    /// The total of the numbers so far; `None` unless they are the sum of a histogram.
-    total: Option<u128>,
-    /// The rows that came last, prepared, and the next one to be written; `None` if all are.
+    /// The totals of the numbers so far; `None` unless they are the sum of a histogram.
+    total: Option<HistogramSums>,
+    /// The latest rows, prepared, and the next one to be written; `None` if all are written.
     rest: Option<(RawTable, usize)>,
     /// The parts of later families that the walk writes, too.
     beside: Vec<Beside>,
@@ -76,18 +76,20 @@ struct FamilyMember {
     /// The place of the value in the samples of the table.
     value: usize,
     /// The counts of a histogram, whose buckets are written at the end of the walk.
-    histogram: Option<Histogram>,
+    histogram: Option<Histograms>,
 }
 
-/// Writes one page about several probes: families of one name are merged. The encoder keeps nothing of most tables. It
-/// asks for a table again for each family that the table has a part in, or once for several families if they are small.
-/// If a table shows only its largest rows, the encoder keeps these rows and asks for the table once:
+/// Writes one page about several probes: families of one name are merged. The encoder keeps nothing of most
+/// tables. The encoder asks for a table again for each family to which the table contributes, or once for
+/// several families if they are small. If a table shows only its largest rows, the encoder keeps these rows
+/// and asks for the table once:
 ///
 /// ```text
 /// new, (add_probe, add_metric...)..., begin, (next_table, rows... or abandon)..., finish
 /// ```
 ///
-/// Each call appends to the caller's buffer, which can be handed on and emptied between any two calls.
+/// Each call appends to the caller's buffer. The caller can hand the buffer on and empty it between any two
+/// calls.
 #[derive(Debug, Default)]
 pub struct PageEncoder {
     /// The name of the probe that was added last, the labels of its configuration, and its interfaces.
@@ -142,8 +144,8 @@ impl PageEncoder {
         self.accounts.iter_mut().last().into_iter().for_each(|account| account.before = before);
     }
 
-    /// Adds a metric of the probe that was added last. Returns the number by which [`Self::next_table`] asks for it. In
-    /// its table no key comes twice, unless it is a trie that is read live.
+    /// Adds a metric of the probe that was added last. Returns its number for [`Self::next_table`]. No key of
+    /// its table comes twice, unless it is a trie that is read live.
     pub fn add_metric(&mut self, metric: &Arc<Metric>, context: Arc<Context>) -> usize {
         let series = MetricSeries::new(&self.probe, &self.labels, &self.interfaces, metric, context);
         let account = self.accounts.len().saturating_sub(1);
@@ -161,8 +163,8 @@ impl PageEncoder {
         self.tables.len() - 1
     }
 
-    /// Begins the page, once all metrics have been added. `own` holds further families, already written and without
-    /// `# EOF`; their names are not given to others.
+    /// Begins the page, once all metrics have been added. `own` holds further families, already written and
+    /// without `# EOF`; no other family gets their names.
     pub fn begin(&mut self, own: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(own.as_bytes());
         if !own.is_empty() && !own.ends_with('\n') {
@@ -221,7 +223,7 @@ impl PageEncoder {
                 out.extend_from_slice(&written);
                 continue;
             }
-            let histogram = family.kind.is_histogram().then(Histogram::default);
+            let histogram = family.kind.is_histogram().then(Histograms::new);
             let PageTable { series, left, count, .. } = &self.tables[table];
             let beside = ahead::beside(&self.families, *at, (table, series), *left, *count);
             let seen = WalkedKeys::for_walk(series);
@@ -244,8 +246,8 @@ impl PageEncoder {
         self.walk.as_ref().is_some_and(|walk| walk.ranking.is_none() && self.tables[walk.table].left > 0)
     }
 
-    /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned, until there is a
-    /// chunk to be handed on; [`Self::more`] writes the rest, or else the next call of any other function.
+    /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned, until a
+    /// chunk is full. [`Self::more`] writes the rest, or else the next call of any other function.
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         while self.more(out) {}
         let Some(walk) = &mut self.walk else { return };
@@ -259,8 +261,11 @@ impl PageEncoder {
         }
         if let Some(total) = &mut walk.total {
             let leaf = &series.samples.values[0].leaf;
-            let numbers = (0..series.len(&rows)).map(|row| leaf.load(series.value(&rows, row), 0));
-            *total = numbers.fold(*total, u128::saturating_add);
+            for row in 0..series.len(&rows) {
+                let interface = series.interface(series.key(&rows, row));
+                let sum = total.entry(interface.into()).or_default();
+                *sum = sum.saturating_add(leaf.load(series.value(&rows, row), 0));
+            }
             return;
         }
         if let Some(ranking) = &mut walk.ranking {
@@ -296,19 +301,19 @@ impl PageEncoder {
             return;
         };
         self.ahead.keep(beside);
-        let sum = self.tables[table].sum.and_then(|sum| self.tables[sum].total);
+        let sums = self.tables[table].sum.and_then(|sum| self.tables[sum].total.clone());
         let table = &mut self.tables[table];
-        table.total = table.total.or(total);
+        table.total = table.total.take().or(total);
         if let Some(ranking) = ranking {
             let largest = ranking.finish(&table.series);
             count.surplus = largest.others();
             table.largest = Some(largest);
         }
-        if let Some(FamilyMember { family, value, histogram: Some(histogram) }) = member {
+        if let Some(FamilyMember { family, value, histogram: Some(histograms) }) = member {
             let scale = table.series.samples.values[value].scale;
             let Family { name, kind, .. } = &self.families[family];
-            let sum = sum.map(|sum| (sum, *kind == FamilyKind::GaugeHistogram));
-            histogram.write(name, &table.series, scale, sum, out);
+            let sums = sums.as_ref().map(|sums| (sums, *kind == FamilyKind::GaugeHistogram));
+            histogram::write(&histograms, name, &table.series, scale, sums, out);
         }
         table.count.get_or_insert(count);
     }
@@ -346,7 +351,7 @@ fn first(tables: &[PageTable], at: usize, family: &Family) -> Option<TableWalk> 
     }
     let sum = table.sum.filter(|_| family.kind.is_histogram())?;
     let PageTable { total: None, abandoned: false, .. } = tables[sum] else { return None };
-    Some(TableWalk { table: sum, total: Some(0), ..TableWalk::default() })
+    Some(TableWalk { table: sum, total: Some(HistogramSums::new()), ..TableWalk::default() })
 }
 
 /// Writes the metadata of a family, which come before its samples.
@@ -364,7 +369,7 @@ fn metadata(family: &Family, tables: &[PageTable], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the samples of prepared rows, or counts them in a histogram, from `row` until there is a chunk to be handed on.
+/// Writes the samples of prepared rows, or counts them in a histogram, from `row` until a chunk is full.
 /// Returns the next row.
 fn write(
     families: &[Family],
@@ -377,8 +382,8 @@ fn write(
     let len = series.len(rows);
     let Some(FamilyMember { family, value, histogram }) = &mut walk.member else { return len };
     let value = &series.samples.values[*value];
-    if let Some(histogram) = histogram {
-        histogram.add(series, &value.leaf, rows);
+    if let Some(histograms) = histogram {
+        histogram::add(histograms, series, &value.leaf, rows);
         return len;
     }
     series.write(&families[*family].name, value, rows, row, out)

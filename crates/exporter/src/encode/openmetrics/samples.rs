@@ -19,8 +19,8 @@ use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar};
 pub const INTERFACE: &str = "interface";
 /// The most labels that a key may have. A key of more parts is written in hex, as one label.
 const MAX_LABELS: usize = 64;
-/// The longest name of a family, in bytes; numbers whose family would have a longer one (nested structs of long names)
-/// are left out.
+/// The longest name of a family, in bytes; numbers with a longer one (nested structs of long names) are left
+/// out.
 const MAX_NAME_LEN: usize = 512;
 
 /// The labels and samples of a metric, which are computed once.
@@ -30,15 +30,15 @@ pub struct Samples {
     pub keys: Vec<FieldPlan<String>>,
     /// The starts of these labels, ready to be written.
     pub starts: Vec<Fragment>,
-    /// The bits of the key that none of the labels shows, and the start of the label that shows these bits if any of
-    /// them is set.
+    /// The bits of the key that no label shows, and the start of the label for these bits if any of them is
+    /// set.
     pub padding: (Padding, String),
     /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
     /// freed once they were read.
     pub values: Vec<FamilySamples>,
     /// The number of parts of each value that become no samples.
     pub unfit: u64,
-    /// True if the rows are the slots of a histogram.
+    /// True if the rows are the slots of a histogram, or of one for each interface.
     pub is_histogram: bool,
     /// The most rows that become samples.
     pub max_rows: usize,
@@ -55,9 +55,9 @@ pub struct FamilySamples {
     pub scale: Scale,
     /// The path of the field in the value, as rules of `merge` name it; empty for a value without fields.
     pub field: String,
-    /// True if the numbers can be those of a counter: neither negative nor mere names.
+    /// True if the numbers can be a counter's: neither negative nor mere names.
     pub counts: bool,
-    /// The rule by which windows add up, if they do and if it is known.
+    /// The rule by which windows add up, if there is one and it is known.
     pub merge: Option<MergeRule>,
     /// The rule for adding up rows without their own samples.
     pub join: LeafJoin,
@@ -89,7 +89,7 @@ fn elements(arrays: &[Dimension]) -> u64 {
 }
 
 impl Samples {
-    /// Computes the labels and samples. `value` is the layout of the values that are shown, and `configured` are the
+    /// Computes the labels and samples. `value` is the layout of the shown values, and `configured` are the
     /// names of labels that the samples have beside their own.
     pub fn new<'a>(metric: &Metric, value: &Layout, configured: impl Iterator<Item = &'a String>) -> Self {
         let layout = &*metric.layout;
@@ -116,7 +116,7 @@ impl Samples {
             samples.values.clear();
             return samples;
         }
-        samples.is_histogram = metric.is_histogram();
+        samples.is_histogram = metric.has_slots();
         if !samples.is_histogram {
             let limit = metric.series.max_series.map(usize::try_from);
             samples.max_rows = limit.and_then(Result::ok).unwrap_or(usize::MAX);
@@ -198,8 +198,8 @@ fn unique(name: &str, taken: &mut Vec<String>) -> String {
     candidate
 }
 
-/// Calls a part of a key `interface` if it is the only interface among the parts: the map then has an entry for each
-/// interface.
+/// Gives a part of a key the name `interface` if it is the only interface among the parts: the map then has
+/// an entry for each interface.
 fn name_interface(keys: &mut [FieldPlan<String>]) {
     let is_interface =
         |key: &&mut FieldPlan<String>| matches!(key.plan, Plan::Scalar { kind: Scalar::Ifindex, .. });

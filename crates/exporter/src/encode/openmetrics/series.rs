@@ -27,7 +27,7 @@ pub struct MetricSeries {
     /// The first labels of every sample: `{probe="flows",direction="ingress",interface="eth0"`, then those of the
     /// configuration.
     pub labels: String,
-    /// The same without the interface, for numbers about a map.
+    /// The labels without the interface, for numbers about a map.
     pub map_labels: String,
     pub context: Arc<Context>,
     /// The layout of the values into which those of the CPUs are folded.
@@ -43,7 +43,7 @@ pub struct Count {
     pub rows: usize,
     /// The rows whose key an earlier row had.
     pub duplicates: usize,
-    /// The rows beyond the most that the metric may show: they have one sample together.
+    /// The rows above the limit of the metric: they share one sample.
     pub surplus: usize,
     /// The entries of the map. For a map of maps, `entries` counts the outer map, while `rows` counts the inner maps.
     pub entries: usize,
@@ -51,8 +51,8 @@ pub struct Count {
 
 impl MetricSeries {
     /// Makes the series. `configured` are the labels of the probe's configuration, which stay the same for the life of
-    /// `metric`. `interfaces` are those that the numbers come from. If there is only one, it becomes a label, unless
-    /// the key or the configuration has such a label.
+    /// `metric`. `interfaces` are the sources of the numbers. If there is only one, it becomes a label,
+    /// unless the key or the configuration has such a label.
     pub fn new(
         probe: &str,
         configured: &BTreeMap<String, String>,
@@ -145,6 +145,22 @@ impl MetricSeries {
         if self.is_percpu() { self.metric.layout.slots } else { 1 }
     }
 
+    /// Returns the part of a key that names the interface; empty if keys name none.
+    pub fn interface<'a>(&self, key: &'a [u8]) -> &'a [u8] {
+        &key[..self.metric.layout.interface_bytes()]
+    }
+
+    /// Appends the label of the interface that [`Self::interface`] returned.
+    pub fn interface_label(&self, interface: &[u8], out: &mut Vec<u8>) {
+        if let (Some(field), Some(start), false) =
+            (self.samples.keys.first(), self.samples.starts.first(), interface.is_empty())
+        {
+            start.push_to(out);
+            Decoder::new(&self.context).key_part(field, interface, &mut Labels(out));
+            out.push(b'"');
+        }
+    }
+
     /// Appends the labels that come from a key.
     pub fn key_labels(&self, key: &[u8], decoder: &mut Decoder<'_>, out: &mut Vec<u8>) {
         for (field, start) in self.samples.keys.iter().zip(&self.samples.starts) {
@@ -160,7 +176,7 @@ impl MetricSeries {
         }
     }
 
-    /// Writes the samples that prepared rows have in the family `name`, from `row` until there is a chunk to be handed on.
+    /// Writes the samples of prepared rows in the family `name`, from `row` until a chunk is full.
     /// Returns the next row.
     pub fn write(
         &self,
@@ -203,7 +219,7 @@ impl MetricSeries {
     }
 }
 
-/// Writes the samples that one row of several values has in a family; `labels` are those of its key.
+/// Writes the samples of one row with several values in a family; `labels` are the labels of its key.
 fn samples(
     start: &[u8],
     series: &MetricSeries,

@@ -46,7 +46,8 @@ pub fn escaped(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Appends a number as [`Leaf::load`](twinprobe_ebpf_common::field::leaf::Leaf::load) gives it; `size` is that of the leaf, in bytes.
+/// Appends a number in the form of [`Leaf::load`](twinprobe_ebpf_common::field::leaf::Leaf::load); `size` is
+/// the leaf's size in bytes.
 pub fn number(out: &mut Vec<u8>, kind: LeafKind, size: usize, bits: u128) {
     match kind {
         LeafKind::Number { signed: true, .. } => integer(out, bits.cast_signed()),
@@ -83,7 +84,7 @@ pub fn bound(out: &mut Vec<u8>, bound: f64) {
     };
 }
 
-/// A sink that writes scalars as label values. Structs and arrays have been split before.
+/// A sink that writes scalars as label values. Structs and arrays are already split.
 pub struct Labels<'a>(pub &'a mut Vec<u8>);
 
 impl Labels<'_> {

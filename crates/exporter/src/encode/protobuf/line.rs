@@ -8,7 +8,7 @@ pub struct SampleLine {
     pub name: String,
     pub labels: Vec<LabelMessage>,
     pub value: f64,
-    /// The number as an integer, if it is one: counts of buckets have more digits than a float.
+    /// The number as an integer, if it is one: counts of buckets have more digits than a float has.
     pub count: u64,
 }
 

@@ -83,7 +83,7 @@ pub struct BucketMessage {
     pub upper_bound: Option<f64>,
 }
 
-/// Buckets that follow each other, and their distance from those before.
+/// Consecutive buckets, and their distance from the previous ones.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct SpanMessage {
     #[prost(sint32, optional, tag = "1")]

@@ -2,14 +2,15 @@
 //!
 //! Slot `i` counts numbers from `2^i` to `2^(i+1)-1`. The buckets of a native histogram of schema 0 end at powers of
 //! two of the base unit. For bytes both are the same, except for a number that is a power of two itself. A thousandth,
-//! a millionth and a billionth are not powers of two. There each slot becomes the bucket whose end is nearest to the
-//! end of the slot, at a distance of 2.4, 4.9 and 7.4 %. The buckets with bounds, beside these, have the exact ends.
+//! a millionth and a billionth are not powers of two. There each slot becomes the bucket with the nearest
+//! end, at a distance of 2.4, 4.9 and 7.4 %. The buckets with bounds, beside these, have the exact ends.
 
 use super::message::{BucketMessage, HistogramMessage, SpanMessage};
 
 /// Buckets of schema 0 end at powers of two.
 const SCHEMA: i32 = 0;
-/// The largest distance of a slot's bounds from those of the first one: bounds have been rounded.
+/// The largest distance of a slot's bounds from the expected ones, which follow from the first slot: bounds
+/// have been rounded.
 const TOLERANCE: f64 = 1e-9;
 
 /// Fills the native part of a histogram in, if its bounds are those of slots. Other histograms stay as they are.
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn slots_become_the_nearest_buckets() {
         let bytes = native(&histogram(1.0, &[4, 0, 3, 0, 5, 0]));
-        // 4 to 7 is the bucket that ends at 2^3, 16 to 31 the one that ends at 2^5.
+        // The bucket of 4 to 7 ends at 2^3, the bucket of 16 to 31 at 2^5.
         assert_eq!(bytes, (2.0, 4, Some((3, 3)), vec![3, -3, 5]));
         let seconds = native(&histogram(1e-9, &[0, 0, 0, 7]));
         // 8 to 15 ns; 2^-26 s are 14.9 ns.

@@ -34,7 +34,7 @@ impl Fleet {
         Self { nodes, status, assignment, seconds: 1_000_000, news, early: 0 }
     }
 
-    /// Decides once. A decision whose assignment is lost is like an operator that ends in between.
+    /// Decides once. A lost assignment is like an operator that ends in between.
     fn decide(
         &mut self,
         plan: &FleetPlan,
@@ -153,7 +153,8 @@ fn a_revision_that_costs_too_much_touches_the_canaries_only() {
         assert_eq!(fleet.condition("Progressing").1, "RolledBack");
         let failure = fleet.status.failures.first().unwrap();
         assert!(failure.reason.starts_with("400 ns per packet"), "{failure:?}");
-        // The operator does not retry the failed revision, however often it looks. A change of the object is another try.
+        // The operator does not retry the failed revision at any later look. A change of the object is
+        // another try.
         let began = fleet.news.iter().filter(|news| news.reason == "Started").count();
         fleet.run(&second, 2, seed + 1, cost);
         assert_eq!(fleet.news.iter().filter(|news| news.reason == "Started").count(), began);

@@ -11,13 +11,13 @@ pub enum Act {
     WritesContext,
     /// The program writes through a register that has no value yet.
     WritesAnywhere,
-    /// The program has an atomic operation on a value that is not aligned.
+    /// The program has an atomic operation on an unaligned value.
     Unaligned,
     /// The program reads a structure of the kernel through a pointer to it.
     ReadsKernel,
     /// The program reads the kernel's own structure of a map.
     ReadsMap,
-    /// The program stores a value that reveals a kernel address where others see it.
+    /// The program stores a value that reveals a kernel address in a place that others can read.
     StoresAddress,
     /// The program passes a value that reveals a kernel address to a helper function that shows it.
     ShowsAddress(String),

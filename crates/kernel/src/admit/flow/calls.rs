@@ -1,16 +1,25 @@
 //! Calls of helper functions, and the kernel addresses that they may reveal.
 
 use crate::admit::flow::act::Act;
-use crate::admit::flow::{FOUND, Flow, NextPlaces, RunningCalls};
+use crate::admit::flow::reached::ROUNDS;
+use crate::admit::flow::{ANY_MAP, FOUND, Flow, NextPlaces, RunningCalls};
 use crate::admit::functions::{function, writes_dynptr};
 use crate::admit::helpers::{self, Bytes, CallCount, Callback, Effect};
 use crate::admit::instruction::InstructionIndex;
 use crate::admit::state::MachineState;
 use crate::admit::value::{AbstractValue, PointerFacts};
+use crate::admit::work::known;
 
 /// The codes of comparisons of 64 bits with a constant.
 const EQUAL: u8 = 0x15;
 const NOT_EQUAL: u8 = 0x55;
+
+/// The number of bytes that a helper function may read or write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ByteCount {
+    pub most: i64,
+    pub is_exact: bool,
+}
 
 impl Flow<'_> {
     /// Returns the states after a comparison with 0: first where the branch is taken, then where it is not. A pointer
@@ -19,6 +28,9 @@ impl Flow<'_> {
     pub(super) fn null(&self, at: InstructionIndex, state: &MachineState) -> [MachineState; 2] {
         let insn = self.program[at];
         let mut both = [state.clone(), state.clone()];
+        for (state, taken) in both.iter_mut().zip([true, false]) {
+            state.known = known::compared(insn, taken, state.known);
+        }
         let register = usize::from(insn.dst_reg());
         let value = state.get(register);
         let is_pointer = value.may_be_pointer() && !value.is_only_packet();
@@ -40,6 +52,7 @@ impl Flow<'_> {
         if let Some(called) = function(number) {
             return self.kernel_function(at, state, called, next);
         }
+        self.note_map(state, number);
         let writes_packet = writes_dynptr(number) && state.is_of_packet(state.get(1).stack);
         match helpers::effect(number, self.kind) {
             None => self.note(at, Act::CallsHelper(number)),
@@ -71,7 +84,8 @@ impl Flow<'_> {
         let found = self.found(state, number);
         for (argument, bytes, surely) in helpers::written(number) {
             let (to, size) = (state.get(argument), self.size(state, bytes));
-            state.fill(to.stack, size, surely && to.is_only_stack());
+            let surely = surely && to.is_only_stack() && size.is_some_and(|size| size.is_exact);
+            state.fill(to.stack, size.map(|size| size.most), surely);
         }
         if let Some(argument) = helpers::dynptr(number) {
             let to = state.get(argument);
@@ -85,6 +99,16 @@ impl Flow<'_> {
         }
         state.returned(found);
         NextPlaces::At(next)
+    }
+
+    /// Notes the map that a helper function is called with.
+    fn note_map(&mut self, state: &MachineState, number: u32) {
+        let map = match state.get(1).map {
+            PointerFacts::Never => return,
+            PointerFacts::Only(map) => map,
+            PointerFacts::Any => ANY_MAP,
+        };
+        self.found.called.insert((number, map));
     }
 
     /// Returns the value that a helper function gives back.
@@ -112,16 +136,17 @@ impl Flow<'_> {
     }
 
     /// Returns how many bytes a helper function reads or writes; `None` if that is not known.
-    pub(super) fn size(&self, state: &MachineState, bytes: Bytes) -> Option<i64> {
+    pub(super) fn size(&self, state: &MachineState, bytes: Bytes) -> Option<ByteCount> {
         let facts = self.facts(state.get(1).map);
+        let exactly = |size: u32| ByteCount { most: i64::from(size), is_exact: true };
         match bytes {
-            Bytes::Key => facts.map(|facts| i64::from(facts.key)),
-            Bytes::Value => facts.map(|facts| i64::from(facts.value)),
-            Bytes::Exactly(size) => Some(i64::from(size)),
-            Bytes::Argument(argument) => match state.get(argument).constant {
-                PointerFacts::Only(size) => Some(size).filter(|size| *size >= 0),
-                PointerFacts::Never | PointerFacts::Any => None,
-            },
+            Bytes::Key => facts.map(|facts| exactly(facts.key)),
+            Bytes::Value => facts.map(|facts| exactly(facts.value)),
+            Bytes::Exactly(size) => Some(exactly(size)),
+            Bytes::Argument(argument) => {
+                let (least, most) = state.range(argument).filter(|(least, _)| *least >= 0)?;
+                Some(ByteCount { most, is_exact: least == most })
+            }
         }
     }
 
@@ -166,13 +191,15 @@ impl Flow<'_> {
         if let Some((from, to)) = callback.handed_on {
             arguments[to - 1] = state.get(from);
         }
+        let mut rounds = 0;
         while let Some(end) = self.call(at, state, entry as InstructionIndex, &arguments) {
+            rounds += 1;
             let mut after = state.clone();
             after.take_frames(&end);
             if end.has_moved() {
                 after.move_packet(at);
             }
-            if !state.join(&after) {
+            if !state.join(&after, rounds < ROUNDS) {
                 break;
             }
         }

@@ -8,8 +8,8 @@ use crate::admit::state::{DYNPTR, MachineState};
 use crate::admit::value::{AbstractValue, PointerFacts};
 
 impl Flow<'_> {
-    /// Follows a call of a kernel function. A function that makes a dynptr has it as its third argument. A function that
-    /// returns bytes has a buffer as its third argument, and the buffer's size after it.
+    /// Follows a call of a kernel function. The third argument of a constructor of dynptrs is the dynptr. A
+    /// function that returns bytes has a buffer as its third argument, and the buffer's size after it.
     pub(super) fn kernel_function(
         &mut self,
         at: InstructionIndex,

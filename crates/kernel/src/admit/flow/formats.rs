@@ -1,5 +1,5 @@
-//! The formats of what a program prints. A format says which of the numbers beside it are shown, and which are addresses of what is
-//! shown: a text, or the bytes of an address of the network.
+//! The formats of a program's prints. A format tells which of its numbers are shown, and which are addresses
+//! of the shown data: a text, or the bytes of a network address.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,10 +16,10 @@ pub const PRINT_MANY: u32 = bpf_func_id::BPF_FUNC_trace_vprintk as u32;
 const FORMAT: usize = 1;
 const LENGTH: usize = 2;
 const STACK: usize = 10;
-/// The mode of an access to memory, in the upper bits of its code, and the one that extends the sign.
+/// The mode of an access to memory, in the upper bits of its code, and the mode that extends the sign.
 const MODE: u8 = 0xe0;
 const EXTENDED: u8 = 0x80;
-/// The most blocks of instructions that the search for a format goes back, and the most ways through these.
+/// The most blocks of instructions that the search for a format goes back, and the most paths through them.
 const BLOCKS: usize = 6;
 const WAYS: usize = 64;
 /// The most instructions that the search goes through in a program. The formats behind them count as unknown.
@@ -30,15 +30,15 @@ const MAX_EFFORT: usize = 4_000_000;
 pub enum FormatUse {
     /// It is shown.
     Shown,
-    /// This many bytes at this address are shown; `None` for a text, which ends somewhere.
+    /// The print shows this many bytes at this address; `None` for a text, which ends somewhere.
     Read(Option<i64>),
 }
 
 /// The conversions of the formats that are known, by the calls that print.
 pub type Formats = BTreeMap<InstructionIndex, Vec<FormatUse>>;
 
-/// Returns the conversions of each format in a linked program that is a constant of the source. Where a call has one of
-/// several formats, a number has the use that reveals more of it.
+/// Returns the conversions of each format in a linked program that is a constant of the source. If a call may
+/// have several formats, a number has the use that reveals more of it.
 pub fn formats(program: &[bpf_insn], maps: &[MapPlan]) -> Formats {
     let prints: Vec<InstructionIndex> = prints(program).collect();
     if prints.is_empty() {
@@ -63,7 +63,7 @@ struct CodeBlocks {
     starts: Vec<InstructionIndex>,
     /// The last instructions of the blocks that lead to a block.
     before: HashMap<InstructionIndex, Vec<InstructionIndex>>,
-    /// The starts to which more leads than the blocks before them.
+    /// The starts that more than the blocks before them lead to.
     entries: HashSet<InstructionIndex>,
     /// The instructions that the search has gone through.
     effort: Cell<usize>,
@@ -98,7 +98,7 @@ impl CodeBlocks {
         for at in 0..program.len() {
             if begins.contains(&at) {
                 start = at;
-                // A block that the one before it reaches without a jump.
+                // A block that the previous block reaches without a jump.
                 let falls = |last: &InstructionIndex| {
                     !matches!(
                         decode(program, *last),
@@ -123,7 +123,7 @@ impl CodeBlocks {
     ) -> Option<Vec<FormatUse>> {
         let mut all: Option<Vec<FormatUse>> = None;
         let (mut ways, mut open) = (0, vec![vec![at]]);
-        // A way is a list of the ends of blocks, the one of the call first.
+        // A way lists the ends of blocks, beginning at the call's block.
         while let Some(way) = open.pop() {
             ways += 1;
             if ways > WAYS {
@@ -143,7 +143,7 @@ impl CodeBlocks {
         all
     }
 
-    /// Returns the conversions of the format that a call has after these blocks.
+    /// Returns the conversions of a call's format after these blocks.
     fn on_way(
         &self,
         program: &[bpf_insn],
@@ -191,7 +191,7 @@ enum FormatOperand {
     Value(usize, usize),
 }
 
-/// The knowledge after some instructions that run one after the other.
+/// The knowledge after some consecutive instructions.
 #[derive(Default)]
 struct KnownContent<'a> {
     registers: [FormatOperand; 11],
@@ -282,7 +282,7 @@ impl KnownContent<'_> {
         bytes.map_or(FormatOperand::Anything, |bytes| FormatOperand::Number(number(bytes)))
     }
 
-    /// Returns the content of a map of constants. A program can't write to it, and no client can.
+    /// Returns the content of a map of constants. Neither a program nor a client can write to it.
     fn constants(&self, map: usize) -> Option<&[u8]> {
         let map = self.maps.get(map).filter(|map| map.spec.frozen && map.fill.is_empty())?;
         Some(&map.spec.initial)

@@ -26,7 +26,8 @@ impl Flow<'_> {
             None => helpers::shown(number).any(|argument| state.get(argument).tells_address()),
         };
         for (argument, bytes) in helpers::copied(number).filter(|_| !only_writes) {
-            let (stack, size) = (state.get(argument).stack, self.size(state, bytes));
+            let stack = state.get(argument).stack;
+            let size = self.size(state, bytes).map(|size| size.most);
             let is_judged = number == PRINT_MANY && argument == LIST && numbers.is_some();
             told |= !is_judged && state.tells_address(stack, size);
             self.read(state, stack, 0, size);
@@ -36,7 +37,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Returns the numbers for a format that is known, with the use that it makes of each; `None` for other calls.
+    /// Returns the numbers for a known format, with the format's use of each; `None` for other calls.
     fn numbers(
         &self,
         at: InstructionIndex,
@@ -61,8 +62,9 @@ impl Flow<'_> {
         }
     }
 
-    /// Tells whether a number for a format reveals an address. The trace may show what a pointer to the packet, to a value of a map or to
-    /// the stack leads to, as it may show strings of the kernel: only root can read it.
+    /// Tells whether a number for a format reveals an address. The trace may show the bytes behind a pointer
+    /// to the packet, to a value of a map or to the stack, as it may show strings of the kernel: only root
+    /// can read it.
     fn reveals(&mut self, state: &MachineState, value: AbstractValue, conversion: FormatUse) -> bool {
         match conversion {
             FormatUse::Shown => value.tells_address(),

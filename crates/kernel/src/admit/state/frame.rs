@@ -1,4 +1,5 @@
-//! The memory of one function: what each slot of its stack may hold, and what each byte may be a part of.
+//! The memory of one function: the possible content of each slot of its stack, and the possible role of each
+//! byte.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ pub const FRAME: i64 = 512;
 /// The memory of one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StackFrame {
-    /// The function whose frame it is, by its first instruction.
+    /// The first instruction of the function that has the frame.
     pub entry: InstructionIndex,
     /// The slots that may hold something else than a number, by their distance from the frame's end in bytes.
     pub slots: BTreeMap<i64, AbstractValue>,
@@ -123,7 +124,7 @@ pub struct FrameBytes {
 impl FrameBytes {
     pub const ALL: Self = Self { first: -FRAME, end: 0 };
 
-    /// Returns the bytes of an access that may begin in this span, at a distance from it.
+    /// Returns the bytes of an access at a distance from a position in this span.
     pub fn of(span: Option<OffsetRange>, distance: i64, size: Option<i64>) -> Self {
         let Some(span) = span else {
             return Self::ALL;
@@ -138,7 +139,7 @@ impl FrameBytes {
         (self.first % SLOT == 0 && self.end - self.first == SLOT).then_some(self.first)
     }
 
-    /// Returns the slots that the bytes are in.
+    /// Returns the slots that contain the bytes.
     pub fn slots(self) -> impl Iterator<Item = i64> {
         (self.first.div_euclid(SLOT)..=(self.end - 1).div_euclid(SLOT)).map(|slot| slot * SLOT)
     }

@@ -31,12 +31,12 @@ fn maps() -> [MapFacts; 4] {
     [map, hash, MapFacts { holds_maps: true, ..map }, MapFacts { is_held: true, ..hash }]
 }
 
-fn load_map(to: u8, map: i32) -> [bpf_insn; 2] {
+pub fn load_map(to: u8, map: i32) -> [bpf_insn; 2] {
     [raw(0x18, to, 1, 0, map), raw(0, 0, 0, 0, 0)]
 }
 
 /// Returns what `body` does, with the context in R6, the packet in R7, its end in R8 and the value of a map in R9.
-fn of(kind: ProgramKind, body: &[bpf_insn]) -> Vec<Act> {
+pub fn of(kind: ProgramKind, body: &[bpf_insn]) -> Vec<Act> {
     let data = if kind.has_skb() { 76 } else { 0 };
     let find = [mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), jump_eq(0, 0, -1), mov(9, 0)];
     let start = [mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4), store_number(8, 10, -8, 0)];
@@ -44,13 +44,13 @@ fn of(kind: ProgramKind, body: &[bpf_insn]) -> Vec<Act> {
     conduct(&program, kind, &maps()).acts.into_values().collect()
 }
 
-fn refused(body: &[bpf_insn], expected: &Act) {
+pub fn refused(body: &[bpf_insn], expected: &Act) {
     for kind in [Xdp, Tc] {
         assert_eq!(of(kind, body).first(), Some(expected), "{body:?}");
     }
 }
 
-fn admitted(body: &[bpf_insn]) {
+pub fn admitted(body: &[bpf_insn]) {
     for kind in [Xdp, Tc] {
         assert_eq!(of(kind, body), [], "{body:?}");
     }
@@ -97,7 +97,7 @@ fn an_address_is_not_stored() {
         for operation in [0xe1, 0x00, 0x01] {
             refused(&[mov(3, pointer), raw(0xdb, 9, 3, 0, operation)], &Act::StoresAddress);
         }
-        // Values made of it: shifted, masked, mixed, as 32 bits.
+        // Values made of the pointer: shifted, masked, mixed, as 32 bits.
         for made in
             [raw(0x77, 3, 0, 0, 1), raw(0x57, 3, 0, 0, 0xff), raw(0xa7, 3, 0, 0, 5), raw(0x67, 3, 0, 0, 3)]
         {
@@ -134,7 +134,7 @@ fn an_address_is_not_stored() {
     let index = [mov(3, 6), raw(0x57, 3, 0, 0, 8), mov(4, 9), compute(0x07, 4, 3)];
     refused(&[&index[..], &[store_number(8, 4, 0, 1)]].concat(), &Act::StoresAddress);
     refused(&[&index[..], &[mov_imm(3, 1), raw(0xdb, 4, 3, 0, 0)]].concat(), &Act::StoresAddress);
-    // The distance between different things, and a length that an address was added to.
+    // The distance between different things, and a length after the addition of an address.
     refused(&[mov(3, 7), subtract(3, 9), store(8, 9, 0, 3)], &Act::StoresAddress);
     let moved = [mov(3, 9), raw(0x57, 3, 0, 0, 7), mov(4, 7), compute(0x07, 4, 3), subtract(4, 7)];
     refused(&[&moved[..], &[store(8, 9, 0, 4)]].concat(), &Act::StoresAddress);
@@ -161,7 +161,7 @@ fn a_length_is_stored() {
     admitted(&[load(8, 3, 7, 0), store(8, 9, 0, 3), load(8, 3, 9, 8), store(8, 9, 0, 3), load(4, 3, 6, 12)]);
 }
 
-/// Compilers keep a number as a pointer to the packet that it was added to.
+/// Compilers keep a number as a pointer to the packet: the number was added to the packet's start.
 #[test]
 fn a_number_by_way_of_a_pointer_is_a_number() {
     let by_way = |one: u8, other: u8| {
@@ -171,13 +171,13 @@ fn a_number_by_way_of_a_pointer_is_a_number() {
     };
     admitted(&by_way(7, 7));
     admitted(&by_way(8, 7));
-    // Differences of different things: the context, the packet, the value of a map, two of them, and the stack.
+    // Differences of different things: the context, the packet, the values of a map, and the stack.
     for (one, other) in
         [(7, 6), (6, 7), (7, 9), (9, 7), (9, 9), (7, 10), (10, 8), (6, 9), (9, 6), (10, 6), (9, 10)]
     {
         refused(&by_way(one, other), &Act::StoresAddress);
     }
-    // A pointer less a number is one.
+    // A pointer less a number is still a pointer.
     refused(&[mov(3, 7), add_imm(3, -64), store(8, 9, 0, 3)], &Act::StoresAddress);
     refused(&[load(4, 4, 7, 0), mov(3, 7), subtract(3, 4), store(8, 9, 0, 3)], &Act::StoresAddress);
 }
@@ -197,18 +197,18 @@ fn the_distance_between_two_places_of_a_packet_is_an_address() {
         let back = [load(8, 3, 10, -16), load(8, 4, 10, -24)];
         assert_eq!(stored(&[&kept[..], &pull, &back].concat(), less), []);
         assert_eq!(stored(&[&kept[..], &pull, &pull, &back].concat(), less), []);
-        // One from before and one from after, also by way of a function that is called.
+        // One pointer from before and one from after the move, also if a called function moves the packet.
         for pull in [&pull[..], &[mov(1, 6), call_subprogram(6)]] {
             let mixed = [&kept[..], pull, &[load(8, 3, 10, -16), again(4)]].concat();
             assert_eq!(stored(&mixed, less), [Act::StoresAddress]);
             let mixed = [&kept[..], pull, &[mov(4, 8), again(3)]].concat();
             assert_eq!(stored(&mixed, less), [Act::StoresAddress]);
         }
-        // Two that are both from before, of two places.
+        // Two pointers from before a move, but from different moves.
         let two = [&pull[..], &[again(4), store(8, 10, -24, 4)], &pull, &back].concat();
         assert_eq!(stored(&[&kept[..1], &two].concat(), less), [Act::StoresAddress]);
     }
-    // A call in a loop makes pointers stale that it has made stale before.
+    // A call in a loop makes pointers stale again that it has made stale before.
     let around = [
         &pull[..],
         &[load(8, 3, 10, -24), store(8, 10, -32, 3), load(8, 3, 10, -16), store(8, 10, -24, 3)],
@@ -252,7 +252,7 @@ fn an_address_is_not_shown() {
     refused(&update(&moved), &shows("bpf_map_update_elem"));
     let doubled = [&[mov_imm(4, 1)][..], &[add(4, 4); 63], &[mov(5, 10), subtract(5, 4)]].concat();
     admitted(&doubled);
-    // A dynptr has an address in it, also when it is no longer valid.
+    // A dynptr contains an address, even when it is no longer valid.
     let dynptr = [
         mov(1, 9),
         mov_imm(2, 8),
@@ -288,7 +288,7 @@ fn slots_are_cleared_that_may_be_read_before_they_are_written() {
     let part = store_number(4, 10, -16, 0);
     assert_eq!(unwritten(Xdp, &[part, load(8, 3, 10, -16)]), slots(&[-16]));
     assert_eq!(unwritten(Xdp, &[part, load(4, 3, 10, -16)]), slots(&[]));
-    // One of two places was.
+    // The program has written one of the two possible slots.
     let either = [mov(3, 10), mov_imm(4, 0), jump_eq(4, 0, 1), add_imm(3, -8), store_number(8, 3, -8, 0)];
     assert_eq!(unwritten(Xdp, &[&either[..], &[load(8, 3, 10, -16)]].concat()), slots(&[-16]));
     let both = [store_number(8, 10, -16, 0), store_number(8, 10, -8, 0)];
@@ -330,7 +330,7 @@ fn no_entries_are_added_to_a_map_that_is_walked_through() {
     let inner = [&load_map(1, 2)[..], &[mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), mov(1, 0)]].concat();
     let adds = [Act::AddsToWalk("bpf_map_update_elem".into())];
     assert_eq!(walk(&load_map(1, 1), &load_map(1, 1), UPDATE), adds);
-    // The map that the function gets, and one that may be the same.
+    // The map of the function, and a map that may be the same.
     assert_eq!(walk(&load_map(1, 1), &[], UPDATE), adds);
     assert_eq!(walk(&load_map(1, 3), &inner, UPDATE), adds);
     assert_eq!(walk(&inner, &load_map(1, 3), UPDATE), adds);

@@ -130,13 +130,13 @@ fn nothing_is_written_through_a_slice() {
 fn a_dynptr_is_the_packets_only_where_it_was_made_of_it() {
     let refused = || [written("bpf_dynptr_write")];
     assert_eq!(of(&[&reserve(-64)[..], &at(-64), &write()].concat()), []);
-    // In place of the packet's, and the packet's in place of it.
+    // A reserved dynptr in place of the packet's, and the packet's in place of a reserved one.
     assert_eq!(of(&[&reserve(-32)[..], &at(-32), &write()].concat()), []);
     let again = [&reserve(-32)[..], &make(), &at(-32), &write()].concat();
     assert_eq!(of(&again), refused());
-    // One that lies beside it takes nothing of it.
+    // A dynptr beside the packet's does not overwrite it.
     assert_eq!(of(&[&reserve(-48)[..], &at(-32), &write()].concat()), refused());
-    // A branch decides: either pointer, and either dynptr in the same place.
+    // A branch chooses one of two pointers, or one of two dynptrs in the same place.
     let either = [&reserve(-64)[..], &at(-64), &[jump_eq(6, 0, 2)], &at(-32), &write()].concat();
     assert_eq!(of(&either), refused());
     let one = reserve(-32);
@@ -167,7 +167,7 @@ fn a_slice_that_is_none_any_more_tells_an_address() {
     for between in [&[][..], &moved, &make(), &[store_number(8, 10, -32, 0)]] {
         assert_eq!(of(&kept(between)), [Act::StoresAddress], "{between:?}");
     }
-    // Its distance from the packet is one from the stack, if it is the buffer.
+    // If the slice is the buffer, its distance from the packet is a distance from the stack.
     let distance = [load(4, 8, 6, 76), subtract(7, 8)];
     assert_eq!(of(&kept(&distance)), [Act::StoresAddress]);
     // The slice reads the bytes that the program puts into the buffer.

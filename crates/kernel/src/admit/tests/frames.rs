@@ -22,7 +22,7 @@ struct Figures {
     made: u64,
     /// Admitted, accepted by the kernel and run.
     admitted: u64,
-    /// Refused by the analysis, accepted by the kernel and run all the same.
+    /// Refused by the analysis although the kernel accepted and ran the program.
     refused: u64,
     /// The number of refused programs that changed a frame.
     changed: u64,
@@ -41,7 +41,7 @@ fn load(kind: ProgramKind, instructions: &[bpf_insn], functions: &[usize]) -> Op
     prog::prog_load(&program, None).ok()
 }
 
-/// Runs a program on a frame and returns the frame after it.
+/// Runs a program on a frame, and returns the resulting frame.
 fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<Vec<u8>> {
     #[repr(C)]
     #[derive(Default)]
@@ -74,7 +74,7 @@ fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<Vec<u8>> {
 fn frame(random: &mut Random) -> Vec<u8> {
     let length = AREA as usize + random.below(200);
     let mut frame: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-    // An IPv4 packet for somebody else: the kernel looks at this much before it runs a TC program.
+    // An IPv4 packet for another host: the kernel looks at this much before it runs a TC program.
     frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
     frame
 }

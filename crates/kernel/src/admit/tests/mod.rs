@@ -6,6 +6,7 @@ mod documented;
 mod dynptrs;
 mod frames;
 mod generator;
+mod ranges;
 mod rules;
 mod work;
 

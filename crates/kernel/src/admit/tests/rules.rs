@@ -63,7 +63,7 @@ fn an_atomic_operation_is_refused_where_a_value_may_be_unaligned() {
     // A value of a map in the map.
     let inner = [mov(1, 0), mov(2, 10), add_imm(2, -8), call_helper(1), atomic_add_u64(0, 0, 7)];
     assert_eq!(unaligned(&[0], &inner), [4]);
-    // Other operations on the value, and numbers that were in it.
+    // Other operations on the value, and operations on numbers from it.
     let plain = [load(8, 3, 0, 0), store(8, 0, 0, 3), store(8, 10, -16, 3), atomic_add_u64(10, -16, 3)];
     assert!(unaligned(&[0], &plain).is_empty());
 }
@@ -95,10 +95,10 @@ fn a_store_is_refused_where_the_packet_may_be() {
         refused(&[store_number(1, 7, 0, 1)], 0);
         refused(&[store_number(1, 8, -1, 1)], 0);
         refused(&[mov(3, 7), add_imm(3, 4), store(8, 3, 0, 6)], 2);
-        // A number plus a pointer is a pointer, the difference of two is not.
+        // A number plus a pointer is a pointer; the difference of two pointers is a number.
         refused(&[mov_imm(3, 4), add(3, 7), store_number(1, 3, 0, 1)], 2);
         admitted(&[subtract(8, 7), add(8, 10), store_number(8, 8, -8, 1)]);
-        // Through a slot of the stack, whole or not, and from one that was overwritten.
+        // Through a slot of the stack, whole or in part, and through an overwritten slot.
         refused(&[store(8, 10, -8, 7), load(8, 3, 10, -8), store_number(1, 3, 0, 1)], 2);
         admitted(&[store(8, 10, -8, 7), store(8, 10, -8, 10), load(8, 3, 10, -8), store_number(1, 3, 0, 1)]);
         // An address in the stack that depends on the path through the program.
@@ -113,7 +113,7 @@ fn a_store_is_refused_where_the_packet_may_be() {
             ],
             5,
         );
-        // A slot that is perhaps overwritten, and one that is overwritten in part.
+        // One slot is perhaps overwritten, the other partly.
         refused(
             &[
                 store(8, 10, -8, 7),
@@ -186,7 +186,7 @@ fn functions_are_followed_with_what_they_get() {
     ];
     let expected = BTreeMap::from([(7, Act::WritesPacket), (9, Act::WritesPacket)]);
     assert_eq!(of(Xdp, &body), expected);
-    // The same function with the stack alone.
+    // The same function with only the stack as its argument.
     let body =
         [mov(1, 10), call_subprogram(2), mov_imm(0, 0), exit(), store_number(1, 1, -1, 1), mov(0, 1), exit()];
     assert_eq!(of(Xdp, &body), BTreeMap::new());
@@ -242,7 +242,7 @@ fn a_function_that_is_called_back_is_followed() {
     };
     assert_eq!(of(Xdp, &callback(2)), only(9, Act::WritesPacket));
     assert_eq!(of(Xdp, &callback(1)), BTreeMap::new());
-    // Only the second call of the function gets the packet as the memory that it writes to.
+    // Only the second call of the function gets the packet as the memory for its write.
     let [first, second] = load_function(2, 8);
     let later = [
         store(8, 10, -8, 7),
@@ -278,7 +278,7 @@ fn helper_functions_are_on_a_list() {
     for number in [12, 113, 165, 36, 9999, -1] {
         assert_eq!(of(Xdp, &call(number)), only(3, Act::CallsHelper(number as u32)));
     }
-    // Code that can't be reached after a CO-RE relocation that does not fit is not looked at.
+    // The analysis skips code that can't be reached after a CO-RE relocation that does not fit.
     let poisoned = [call_helper(0x0bad_2310), store_number(1, 7, 0, 1), exit()];
     assert_eq!(of(Xdp, &poisoned), BTreeMap::new());
 }

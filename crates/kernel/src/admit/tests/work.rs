@@ -57,10 +57,12 @@ fn the_number_of_rounds_is_what_the_register_can_be() {
     // A remainder, and a shift.
     assert_eq!(simple(&[load(4, 1, 1, 0), raw(0x94, 1, 0, 0, 100)]), (99, false));
     assert_eq!(simple(&[load(2, 1, 1, 0), raw(0x77, 1, 0, 0, 8)]), (255, false));
+    // A pointer is read as 32 bits, and it is larger.
+    assert_eq!(simple(&[load(4, 1, 1, 0), raw(0x77, 1, 0, 0, 40)]), (ENDLESS, false));
     // The larger of two.
     assert_eq!(simple(&[mov_imm(1, 7), jump_eq(8, 0, 1), mov_imm(1, 9)]), (9, false));
     assert_eq!(simple(&[mov_imm(1, 9), jump_eq(8, 0, 1), mov_imm(1, 7)]), (9, false));
-    // A number that grows in a loop, and one that does not.
+    // A number that grows in a loop, and a constant number.
     let grows =
         |number| [mov_imm(1, 7), mov_imm(6, 0), add_imm(6, 1), raw(0xa5, 6, 0, -2, 100), mov(1, number)];
     assert_eq!(simple(&grows(1)), (7, false));
@@ -93,6 +95,11 @@ fn a_comparison_tells_how_large_a_number_is() {
         let clamp = [load(4, 1, 1, 0), and_imm(1, 0xfff), jump_if(code, 1, number, 1), mov_imm(1, 64)];
         assert_eq!(simple(&clamp), (64, false), "{code:#x}");
     }
+    // The smaller one of two numbers, and a number below what may be a pointer.
+    let below =
+        [load(4, 6, 1, 0), load(8, 1, 1, 8), raw(0xad, 1, 6, 1, 0), mov_imm(1, 0), raw(0x77, 1, 0, 0, 20)];
+    assert_eq!(simple(&[load(1, 6, 1, 8), load(8, 1, 1, 0), raw(0x2d, 6, 1, 1, 0), mov(1, 6)]), (255, false));
+    assert_eq!(simple(&below), (ENDLESS, false));
     // With a sign, or in 32 bits, a large number may pass.
     for (bytes, code) in [(4, 0x66), (8, 0x65), (8, 0x26)] {
         let clamp = [load(bytes, 1, 1, 0), jump_if(code, 1, 64, 1), jump_if(0x05, 0, 0, 1), mov_imm(1, 64)];
@@ -114,7 +121,7 @@ fn rounds_of_loops_in_loops_multiply() {
     assert_eq!(nested(&any, &[mov_imm(1, 4)]), (both(ENDLESS, 4), false));
     assert_eq!(nested(&any, &any), (both(ENDLESS, ENDLESS), true));
     assert_eq!(nested(&constant, &any), (both(1000, ENDLESS), true));
-    // In a function that is called twice.
+    // Both calls of a function count.
     let inner = [&any[..], &call_loop(2), &[mov_imm(0, 0), exit(), mov_imm(0, 0), exit()]].concat();
     let twice = [&[call_subprogram(2), call_subprogram(1), exit()][..], &inner].concat();
     assert_eq!(of(&twice), (3 + 2 * function(ENDLESS, ROUND), false));

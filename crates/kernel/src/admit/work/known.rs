@@ -5,7 +5,7 @@ use aya_obj::generated::bpf_insn;
 use crate::admit::instruction::{Instruction, InstructionIndex, Register};
 
 /// The knowledge about a register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegisterFacts {
     /// A number, and the most that it can be.
     Most(u64),
@@ -15,7 +15,7 @@ pub enum RegisterFacts {
 }
 
 impl RegisterFacts {
-    /// Returns a fact that covers both, with the larger of two numbers only if that is `exact`.
+    /// Returns a fact that covers both; it has the larger of two numbers only if that number is `exact`.
     pub fn join(self, other: Self, exact: bool) -> Self {
         match (self, other) {
             _ if self == other => self,
@@ -26,6 +26,9 @@ impl RegisterFacts {
 }
 
 pub type Registers = [RegisterFacts; 11];
+
+/// No knowledge.
+pub const UNKNOWN: Registers = [RegisterFacts::Nothing; 11];
 
 /// Follows an instruction other than a jump.
 pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction, registers: &mut Registers) {
@@ -56,20 +59,32 @@ pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction
     }
 }
 
-/// Returns the facts after a comparison.
+/// Returns the facts after a comparison of a register with a constant or another register.
 pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registers {
-    let (register, Ok(number)) = (Register::from(raw.dst_reg()), u64::try_from(raw.imm)) else {
-        return registers;
+    let (one, two) = (Register::from(raw.dst_reg()), Register::from(raw.src_reg()));
+    let most = |register: Register| match registers[register] {
+        RegisterFacts::Most(most) => Some(most),
+        RegisterFacts::Nothing => Some(u64::MAX),
+        _ => None,
     };
-    let most = match (raw.code & 0xf8, taken) {
+    let is_register = raw.code & 0x08 != 0;
+    let other = if is_register { most(two) } else { u64::try_from(raw.imm).ok() };
+    let (Some(before), Some(other)) = (most(one), other) else { return registers };
+    // The most that the first and the second can be.
+    let (first, second) = match (raw.code & 0xf0, taken) {
         // Equal; not equal.
-        (0x10, true) | (0x50, false) => number,
+        (0x10, true) | (0x50, false) => (other, before),
         // Greater, unsigned and signed; less or equal.
-        (0x20 | 0x60, false) | (0xb0 | 0xd0, true) => number,
+        (0x20 | 0x60, false) | (0xb0 | 0xd0, true) => (other, u64::MAX),
+        (0x20 | 0x60, true) | (0xb0 | 0xd0, false) => (u64::MAX, before.saturating_sub(1)),
         // Greater or equal; less.
-        (0x30 | 0x70, false) | (0xa0 | 0xc0, true) => number.saturating_sub(1),
+        (0x30 | 0x70, false) | (0xa0 | 0xc0, true) => (other.saturating_sub(1), u64::MAX),
+        (0x30 | 0x70, true) | (0xa0 | 0xc0, false) => (u64::MAX, before),
         _ => return registers,
     };
+    // So large a number may stand for a pointer, which is larger.
+    let sure = |most: u64| if is_register && most >= u64::from(u32::MAX >> 1) { u64::MAX } else { most };
+    let (first, second) = (sure(first), sure(second));
     let is_signed = matches!(raw.code & 0xf0, 0x60 | 0x70 | 0xc0 | 0xd0);
     // A comparison of 32 bits, or with a sign, tells nothing of larger numbers.
     let valid = match (raw.code & 0x07 == 6, is_signed) {
@@ -78,13 +93,11 @@ pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registe
         (false, true) => i64::MAX as u64,
         (false, false) => u64::MAX,
     };
-    let before = match registers[register] {
-        RegisterFacts::Most(before) => before,
-        RegisterFacts::Nothing => u64::MAX,
-        _ => return registers,
-    };
-    if before <= valid {
-        registers[register] = RegisterFacts::Most(before.min(most));
+    if before <= valid && (!is_signed || other <= valid) && first < u64::MAX {
+        registers[one] = RegisterFacts::Most(before.min(first));
+    }
+    if is_register && other <= valid && (!is_signed || before <= valid) && second < u64::MAX {
+        registers[two] = RegisterFacts::Most(other.min(second));
     }
     registers
 }
@@ -112,7 +125,11 @@ fn computed(raw: bpf_insn, registers: &Registers) -> RegisterFacts {
         (0x50, 0) => most(before).min(most(other)),
         (0x00, 0) => most(before).saturating_add(most(other)),
         (0x90, 0) if !is_register => most(other).wrapping_sub(1),
-        (0x70, 0) if !is_register => most(before).checked_shr(raw.imm as u32).unwrap_or(0),
+        // A load of 32 bits may give a pointer, which is larger.
+        (0x70, 0) if !is_register => {
+            let before = if wide && most(before) >= all { u64::MAX } else { most(before) };
+            before.checked_shr(raw.imm as u32).unwrap_or(0)
+        }
         _ => u64::MAX,
     };
     match (wide, is_register) {

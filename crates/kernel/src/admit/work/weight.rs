@@ -7,8 +7,8 @@ use crate::admit::instruction::Instruction;
 use crate::admit::maps::MapFacts;
 use crate::admit::work::known::{RegisterFacts, Registers};
 
-/// The work of a call of a helper function: a lookup in a large map, and the functions that print, copy to a ring or look
-/// into tables of the kernel.
+/// The work of a call of a helper function: a lookup in a large map, and functions that print, copy to a ring
+/// or look into tables of the kernel.
 pub const HELPER: u64 = 48;
 const HEAVY: u64 = 1024;
 const HEAVY_HELPERS: [Id; 10] = [

@@ -31,7 +31,7 @@ pub const NETNS_PATH: &str = "path:";
 #[derive(Debug)]
 pub struct Dispatcher {
     pub pins: PathBuf,
-    /// `None` while the first probe is being added, and if it could not be attached anew.
+    /// `None` during the addition of the first probe, and after a failed attachment.
     pub attachment: Option<Attachment>,
     /// The id of the program that was attached, if it is known.
     pub program: Option<u32>,
@@ -47,8 +47,8 @@ pub struct Dispatcher {
     pub retired: Vec<DeploymentId>,
     /// True if the present program still calls a probe that is not among the entries, because the next one was refused.
     pub is_stale: bool,
-    /// True for a dispatcher of an earlier daemon until [`settle`](super::dispatchers::Dispatchers::settle): its probes
-    /// are still being claimed.
+    /// True for an earlier daemon's dispatcher until [`settle`](super::dispatchers::Dispatchers::settle):
+    /// probes may still claim it.
     pub adopted: bool,
 }
 

@@ -1,9 +1,9 @@
 //! One dispatcher program for each interface and hook that has probes. Adding, removing or replacing a probe loads a
 //! new revision and puts it behind the same link: every packet sees one revision or the other.
 //!
-//! Dispatchers outlive the daemon. A later daemon [opens](Dispatchers::open) them, each probe adds itself
-//! again to those that call it, and [`Dispatchers::settle`] then makes the programs in the kernel match, even
-//! after half-done changes.
+//! Dispatchers outlive the daemon. A later daemon [opens](Dispatchers::open) them, and each probe adds itself
+//! again to its dispatchers. Then [`Dispatchers::settle`] makes the programs in the kernel match, even after
+//! half-done changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -107,7 +107,7 @@ impl Dispatchers {
         replaces: Option<DeploymentId>,
     ) -> Result<Arc<Mutex<Health>>, AttachError> {
         let mut by_place = self.by_place.lock();
-        // A dead attachment is let go for every probe on the dispatcher; `attach` makes it again below.
+        // Every probe on the dispatcher drops a dead attachment; `attach` makes the attachment again below.
         if let Some((_, known)) = by_place.get_mut(&place.key())
             && !known.is_alive(place).map_err(|error| place.failed(error))?
         {
@@ -178,8 +178,8 @@ impl Dispatchers {
         } else {
             Ok(())
         };
-        // After an error the present revision continues calling the slots, until the kernel takes another one or no holder has
-        // the slots any more.
+        // After an error the present revision continues calling the slots, until the kernel takes another
+        // revision or no holder has the slots any more.
         dispatcher.is_stale = switched.is_err();
         dispatcher.entries = entries;
         switched.and(dispatcher.unpin(owner).map_err(|error| place.failed(error)))
@@ -256,8 +256,8 @@ impl Dispatchers {
         let is_ready = dispatcher.retired.contains(&addition.owner);
         let Addition { owner, probe, rank, slots, epoch, verdict, stands, kind, sample, xdp_mode } =
             *addition;
-        // The program of an earlier daemon continues calling the slots that are pinned, which may be others than those at
-        // interfaces that could be listed earlier.
+        // The program of an earlier daemon continues calling its pinned slots. At interfaces with earlier
+        // lists, the slots may differ.
         let left = dispatcher.adopted.then(|| Slots::left(&dispatcher.pins, owner, slots.programs));
         let left = left.transpose().map_err(|error| place.failed(error))?.flatten();
         let slots = left.map_or_else(|| Arc::clone(slots), Arc::new);

@@ -4,8 +4,8 @@ use std::io;
 
 use crate::sys::call;
 
-/// True if the error of a removal says that nothing is attached, or that no attachment is pinned: another attempt would
-/// find the same.
+/// True if the error of a removal says that nothing is attached, or that no attachment is pinned: another
+/// attempt would give the same result.
 pub fn is_final(error: &io::Error) -> bool {
     // ENOLINK says that the link's interface was removed.
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOLINK))

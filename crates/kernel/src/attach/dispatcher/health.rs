@@ -11,8 +11,8 @@ pub struct Health {
     pub failure: Option<(String, Timestamp)>,
     /// The reason why XDP is attached in generic mode, if the program can be changed so that it is native.
     pub fallback: Option<String>,
-    /// The number of times the attachment was made again after somebody had removed it or replaced its program, and the
-    /// time of the last one.
+    /// The number of times that the attachment was made again after its removal or after another program
+    /// replaced the daemon's, and the time of the last repair.
     pub repairs: u64,
     pub repaired: Option<Timestamp>,
 }

@@ -49,7 +49,7 @@ pub fn check<'a>(
     let Some(other) = others.first().map(|entry| entry.kind) else { return Ok(()) };
     let others: Vec<&str> = others.iter().map(|entry| &*entry.probe).collect();
     Err(AttachError::Occupied(format!(
-        "the program is {}, and the XDP hook of {} has programs {} (probes: {}); the kernel takes no mix: {}, or move those \
+        "the program is {}, and the XDP hook of {} has programs {} (probes: {}); the kernel can't mix them: {}, or move those \
          probes",
         words(kind),
         place.interface,
@@ -66,7 +66,7 @@ pub fn check_link(place: &HookPoint, entries: &[DispatcherEntry], kind: XdpKind)
         return Ok(());
     };
     Err(AttachError::Occupied(format!(
-        "the program is {}, and that of {} at the XDP hook of {} is {}; the kernel exchanges no such programs: delete {} first, or {}",
+        "the program is {}, and that of {} at the XDP hook of {} is {}; the kernel can't exchange one for the other: delete {} first, or {}",
         words(kind),
         other.probe,
         place.interface,

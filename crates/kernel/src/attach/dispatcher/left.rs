@@ -1,4 +1,5 @@
-//! Attachments that call no probe any more: those of a dead daemon, and those that could not be removed immediately.
+//! Attachments that call no probe any more: those of an earlier daemon, and those that could not be removed
+//! immediately.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,9 @@ use crate::load::pins;
 use crate::net::netns::Netns;
 
 impl Dispatchers {
-    /// Makes the dispatchers call just the probes that have been added. To be called once every probe that an earlier
-    /// daemon ran is among them. Detaches attachments that no probe has claimed, or, if probes are `unsure` where their
-    /// interfaces are, keeps these attachments until the probes know.
+    /// Makes the dispatchers call just the probes that have been added. Call this once every probe of the
+    /// earlier daemon is among them. Detaches attachments that no probe has claimed. If probes are `unsure`
+    /// about their interfaces, it keeps these attachments until the probes know.
     pub fn settle(&self, unsure: bool) {
         let mut by_place = self.by_place.lock();
         let mut settled = Vec::new();
@@ -159,8 +160,8 @@ fn detach(pins: &Path, known: Option<&Netns>, netns: u64, ifindex: u32, hook: Ho
     }
 }
 
-/// Finds the namespace that a dispatcher was made in: at the path it had then, or by another name or a process. `None`
-/// if the namespace has ended; fails if that is unknown.
+/// Finds the namespace of a dispatcher: at its former path, by another name or by a process. `None` if the
+/// namespace has ended; fails if its state is unknown.
 fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     let own = Netns::own()?;
     if own.id() == id {
@@ -170,7 +171,7 @@ fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     let path = link.as_deref().and_then(Path::to_str).and_then(|text| text.strip_prefix(NETNS_PATH));
     match path.map(|path| Netns::open(Path::new(path))) {
         Some(Ok(netns)) if netns.id() == id => Ok(Some(netns)),
-        // The namespace may still be where the path led to.
+        // The namespace may still be at its former path.
         Some(Err(error)) if !Netns::is_not_there(&error) => Netns::find(id).map(Some).ok_or(error),
         _ => Ok(Netns::find(id)),
     }

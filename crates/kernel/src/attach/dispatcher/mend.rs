@@ -18,7 +18,7 @@ use crate::net::rtnl::socket::NetlinkSocket;
 /// The program that packets at a place meet.
 enum PlaceProgram {
     Ours,
-    /// Another program is attached by the daemon's link.
+    /// Another program runs behind the daemon's link.
     Another,
     Nothing,
 }
@@ -37,7 +37,7 @@ impl Dispatchers {
         self.remove_left();
     }
 
-    /// Does the same as [`Self::look`] at `place`, where a probe must stay. `was_gone`: the interface may
+    /// Does the same as [`Self::look`] at `place`, where a probe must remain. `was_gone`: the interface may
     /// have disappeared meanwhile. Returns false if the dispatcher there does not call the probe.
     pub fn keep(&self, place: &HookPoint, owner: DeploymentId, was_gone: bool) -> bool {
         let mut by_place = self.by_place.lock();
@@ -126,7 +126,7 @@ fn standing(dispatcher: &Dispatcher, place: &HookPoint, was_gone: bool) -> io::R
     if was_gone && !place.netns.run(|| attachment.is_found(place.ifindex, place.hook))?? {
         return Ok(PlaceProgram::Nothing);
     }
-    // An id that could not be read when the program was attached does not prove that another program is there.
+    // If the id could not be read at the attachment, another id does not prove that another program is there.
     let is_ours = dispatcher.program.is_none_or(|ours| ours == program);
     Ok(if is_ours { PlaceProgram::Ours } else { PlaceProgram::Another })
 }

@@ -2,8 +2,8 @@
 //! epoch word and slot is a constant.
 //!
 //! A constant slot makes the JIT patch in a direct jump; a variable slot needs an indirect jump through a retpoline,
-//! which costs 10 ns more. The tail call stands in a subprogram so that the called program returns to the dispatcher,
-//! which can then overrule its verdict and call the next probe.
+//! which costs 10 ns more. The tail call is in a subprogram so that the called program returns to the
+//! dispatcher. The dispatcher can then overrule its verdict and call the next probe.
 
 use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
@@ -55,8 +55,8 @@ pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     let mut call_sites = Vec::new();
     // The instructions after which the verdict of an enforcing probe is in R0.
     let mut verdicts = Vec::new();
-    // The last probe's verdict becomes the dispatcher's, if it needs no change. No probe follows it, so it needs no
-    // subprogram to return from.
+    // The last probe's verdict becomes the dispatcher's, if it needs no change. No probe follows it, so it
+    // needs no subprogram for its return.
     let (calls, last) = match calls {
         [calls @ .., last] if last.stands => (calls, Some(last)),
         _ => (calls, None),
@@ -136,12 +136,12 @@ fn limit(part: u32, whole: u32) -> i32 {
     (numbers - 1) as i32
 }
 
-/// Leaves the common way if the verdict in R0 may be a final one. [`build`] fills in where the jump leads.
+/// Leaves the common path if the verdict in R0 may be a final one. [`build`] fills in where the jump leads.
 fn judge(hook: Hook) -> Vec<bpf_insn> {
     let Some(verdicts) = hook.final_verdicts() else {
         return vec![asm::jump_ne32(0, hook.pass(), 0)];
     };
-    // The common verdicts are outside of the range of the final ones, so a single comparison lets them pass.
+    // The common verdicts are outside the range of the final ones, so a single comparison lets them pass.
     let (first, last) = range(verdicts);
     vec![asm::add_imm32(0, -first), asm::jump_le32(0, last - first, 0)]
 }

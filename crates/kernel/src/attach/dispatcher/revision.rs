@@ -1,6 +1,6 @@
-//! The programs of dispatchers. Dispatchers that call the same probes in the same way have the same program: the kernel
-//! waits for a grace period whenever XDP gets or loses a program that no other interface has, for one interface after
-//! the other.
+//! The programs of dispatchers. Dispatchers that call the same probes in the same way share a program. The
+//! reason: whenever XDP gets or loses a program that no other interface has, the kernel waits for a grace
+//! period, for one interface after the other.
 
 use std::collections::BTreeMap;
 use std::io;

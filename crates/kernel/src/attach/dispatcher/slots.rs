@@ -10,8 +10,8 @@ use crate::sys::call::found;
 use crate::sys::map::{self, BPF_MAP_TYPE_PROG_ARRAY, MapCreate};
 use crate::sys::{object, prog};
 
-/// A prog-array with the twin of even epochs in slot 0 and that of odd epochs in slot 1. All dispatchers that call the
-/// deployment use the same one, so that dispatchers with the same calls have the same program.
+/// A prog-array with the twin of even epochs in slot 0 and that of odd epochs in slot 1. All dispatchers of
+/// the deployment use the same array, so that dispatchers with the same calls have the same program.
 ///
 /// The kernel empties a prog-array when its last descriptor is closed and its last pin removed: each dispatcher that
 /// calls the deployment has a pin. A pin also tells a later daemon which deployments a dispatcher may call.

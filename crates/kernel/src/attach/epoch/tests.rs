@@ -102,7 +102,7 @@ fn two_clocks_tell_of_one_moment() {
     assert_eq!(word.opened(), moment(4000, 40));
 }
 
-/// The maps of pages that earlier daemons have pinned; other files may be there, too.
+/// The maps of pages that earlier daemons have pinned; other files may be beside them.
 #[test]
 fn all_pages_are_found() {
     let directory = tempfile::tempdir().unwrap();

@@ -87,7 +87,7 @@ impl Attachment {
         }
     }
 
-    /// Adopts the attachment of an earlier daemon whose pins are in `pins`; `None` if there is none. To be called in
+    /// Adopts an earlier daemon's attachment from `pins`; `None` if there is none. To be called in
     /// the interface's namespace.
     pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
         if let Some(link) = Self::adopt_link(pins)? {
@@ -131,8 +131,9 @@ impl Attachment {
         }
     }
 
-    /// Tells whether the interface, in whose namespace the caller is, reports the program of [`Self::program_at`]: a
-    /// link that went elsewhere with its interface looks attached here when another interface has got the index.
+    /// Tells whether the interface reports the program of [`Self::program_at`]; the caller is in its
+    /// namespace. A link that has left with its interface looks attached here if another interface has got
+    /// the index.
     pub fn is_found(&self, ifindex: u32, hook: Hook) -> io::Result<bool> {
         let Some(program) = self.program_at(ifindex)? else { return Ok(false) };
         match self {

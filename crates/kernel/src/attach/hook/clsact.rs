@@ -95,8 +95,8 @@ impl ClsactFilter {
         let parent = parent(ifindex, hook);
         for (program, path) in &pinned {
             let Some(place) = find(&mut socket, parent, program.id)? else { continue };
-            // The program in the filter is the present one, even if the earlier daemon was about to replace it, so it
-            // gets the name of the present one's pin.
+            // The program in the filter is the present one, even if the earlier daemon was about to replace
+            // it, so it gets the pin's name for the present one.
             std::fs::rename(path, pins.join(PIN))?;
             return Ok(Some(Self { socket: Mutex::new(socket), parent, place, program: *program }));
         }
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(found(&adopt().unwrap()), tag(&first));
         ours.replace(second.as_fd(), pins).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
-        // The daemon ends before it replaces the filter, and after that.
+        // The earlier daemon ends before it replaces the filter, and after that.
         pin(third.as_fd(), pins, NEW_PIN).unwrap();
         assert_eq!(found(&adopt().unwrap()), tag(&second));
         pin(third.as_fd(), pins, NEW_PIN).unwrap();

@@ -1,13 +1,14 @@
 //! XDP programs and their owners, described for messages.
 
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use aya::programs::{ProgramInfo, loaded_programs};
 
 use crate::attach::hook::libxdp::{self, CalledProgram};
 use crate::attach::hook::loader::XdpLoader;
+use crate::attach::hook::manager::{self, ProgramManager};
 use crate::net::rtnl::socket::NetlinkSocket;
 use crate::net::rtnl::xdp::Device;
 use crate::sys::object::{self, ObjectKind};
@@ -26,7 +27,7 @@ pub struct XdpNeighbour {
     pub interface: String,
     /// The owner and the program in words.
     pub described: String,
-    /// True if a twinprobe is there: by its dispatcher, or as one of the programs of libxdp.
+    /// True if the program belongs to a twinprobe: its dispatcher, or one of the programs of libxdp.
     pub is_own: bool,
 }
 
@@ -37,7 +38,7 @@ pub fn neighbours() -> io::Result<Vec<XdpNeighbour>> {
     let of = |device: Device| {
         let Device { index, name: interface, programs, .. } = device;
         programs.into_iter().map(move |(mode, id)| {
-            let program = Foreign::new(index, id, mode);
+            let program = Foreign::new((&interface, index), id, mode);
             let is_own = program.has_twinprobe();
             XdpNeighbour { interface: interface.clone(), described: program.describe(is_own), is_own }
         })
@@ -52,17 +53,31 @@ struct Foreign {
     id: u32,
     mode: &'static str,
     owner: ForeignOwner,
+    /// The pin that keeps the program, except of a dispatcher of libxdp or twinprobe.
+    pin: Option<PathBuf>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum ForeignOwner {
     Libxdp { programs: Vec<String>, count: Option<u8>, pins: String },
     Twinprobe,
+    Managed(ProgramManager),
     Unknown,
 }
 
+impl ForeignOwner {
+    /// Tells whether only a pin can say more about the owner. bpfman uses libxdp's dispatcher, and pins elsewhere.
+    const fn is_told_by_pins(&self) -> bool {
+        match self {
+            Self::Libxdp { programs, .. } => programs.is_empty(),
+            Self::Twinprobe => false,
+            Self::Managed(_) | Self::Unknown => true,
+        }
+    }
+}
+
 impl Foreign {
-    fn new(ifindex: u32, id: u32, mode: &'static str) -> Self {
+    fn new((interface, ifindex): (&str, u32), id: u32, mode: &'static str) -> Self {
         let info = loaded_programs().flatten().find(|program| program.id() == id);
         let name = info.as_ref().and_then(ProgramInfo::name_as_str).unwrap_or("without a name").to_owned();
         let owner = match name.as_str() {
@@ -75,20 +90,22 @@ impl Foreign {
             OWN_DISPATCHER => ForeignOwner::Twinprobe,
             _ => ForeignOwner::Unknown,
         };
-        Self { name, id, mode, owner }
+        let pin = if owner.is_told_by_pins() { manager::pin_of(id) } else { None };
+        let managed = pin.as_deref().and_then(|pin| ProgramManager::of(pin, interface));
+        Self { name, id, mode, owner: managed.map_or(owner, ForeignOwner::Managed), pin }
     }
 
     fn has_twinprobe(&self) -> bool {
         match &self.owner {
             ForeignOwner::Twinprobe => true,
             ForeignOwner::Libxdp { programs, .. } => programs.iter().any(|program| program == libxdp::ENTRY),
-            ForeignOwner::Unknown => false,
+            ForeignOwner::Managed(_) | ForeignOwner::Unknown => false,
         }
     }
 
     /// Describes the program in words for the end of a sentence. `is_own`: a dispatcher of a twinprobe is this daemon's.
     fn describe(&self, is_own: bool) -> String {
-        let Self { name, id, mode, owner } = self;
+        let Self { name, id, mode, owner, .. } = self;
         if is_own && *owner == ForeignOwner::Twinprobe {
             return format!("a dispatcher of twinprobe, {name} (id {id}, {mode}; xdp-loader gets EBUSY)");
         }
@@ -98,10 +115,17 @@ impl Foreign {
 
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, id, mode, owner } = self;
-        let described = format!("{name} (id {id}, {mode})");
+        let Self { name, id, mode, owner, pin } = self;
+        let pinned = pin.as_ref().map(|pin| format!("; pinned as {}", pin.display())).unwrap_or_default();
+        let described = format!("{name} (id {id}, {mode}{pinned})");
         match owner {
             ForeignOwner::Unknown => write!(f, "the XDP program {described}"),
+            ForeignOwner::Managed(ProgramManager::Bpfman) => {
+                write!(f, "the dispatcher of bpfman, {described},")
+            }
+            ForeignOwner::Managed(ProgramManager::L3afd) => {
+                write!(f, "the XDP program of l3afd, {described},")
+            }
             ForeignOwner::Twinprobe => write!(f, "the dispatcher of another twinprobe, {described},"),
             ForeignOwner::Libxdp { programs, count, pins } => {
                 write!(f, "a dispatcher of libxdp, {described},")?;
@@ -147,10 +171,9 @@ fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) ->
     let named = if named.is_empty() { "another XDP program".to_owned() } else { named.join(" and ") };
     let is = if programs.len() > 1 { "are" } else { "is" };
     let place = if on == interface { on.to_owned() } else { format!("{on}, which is on top of {interface}") };
-    let advice = match programs.first().map(|program| &program.owner) {
-        Some(ForeignOwner::Libxdp { programs, .. }) => {
-            // Others than libxdp use its dispatcher as well, and pin elsewhere.
-            let bpfman = if programs.is_empty() { ", or bpfman unload if bpfman is its owner" } else { "" };
+    let first = programs.first();
+    let advice = match first.map(|program| &program.owner) {
+        Some(ForeignOwner::Libxdp { .. }) => {
             let join = match joining {
                 Joining::NotAsked => "serve --xdp-loader /usr/sbin/xdp-loader joins it; or",
                 Joining::Refused => {
@@ -160,7 +183,14 @@ fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) ->
                     "libxdp pins no programs of it in /sys/fs/bpf/xdp, so twinprobe can't join it:"
                 }
             };
-            format!("{join} use hook tc, or unload it (xdp-loader unload {on} --all{bpfman})")
+            format!("{join} use hook tc, or unload it (xdp-loader unload {on} --all)")
+        }
+        Some(ForeignOwner::Managed(ProgramManager::Bpfman)) => format!(
+            "use hook tc, or detach the programs of {on} there (bpfman list links, bpfman detach ID); bpfman pins them \
+             where libxdp does not look, so twinprobe can't join"
+        ),
+        Some(ForeignOwner::Managed(ProgramManager::L3afd)) => {
+            format!("use hook tc, or remove the programs of {on} there (POST /l3af/configs/v1/delete)")
         }
         Some(ForeignOwner::Twinprobe) => "deploy the probe there, or use hook tc".to_owned(),
         Some(ForeignOwner::Unknown) | None => {
@@ -170,9 +200,11 @@ fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) ->
                 }
                 Joining::NotAsked | Joining::Asked => "",
             };
-            format!(
-                "detach it first (ip link set dev {on} xdp off, or end what holds its link), or use hook tc{why}"
-            )
+            let link = match first.and_then(|program| program.pin.as_ref()) {
+                Some(_) => "remove its pin if it is a link",
+                None => "end what holds its link",
+            };
+            format!("detach it first (ip link set dev {on} xdp off, or {link}), or use hook tc{why}")
         }
     };
     format!("{named} {is} attached to {place}; {advice}")
@@ -189,8 +221,9 @@ fn attached(ifindex: u32) -> io::Result<Option<(String, Vec<Foreign>)>> {
         socket.devices()?.into_iter().find(|upper| upper.is_upper_of(&device) && occupied(upper))
     };
     Ok(occupied.map(|device| {
-        let foreign = device.programs.iter().map(|(mode, id)| Foreign::new(device.index, *id, mode));
-        (device.name.clone(), foreign.collect())
+        let place = (device.name.as_str(), device.index);
+        let foreign = device.programs.iter().map(|(mode, id)| Foreign::new(place, *id, mode)).collect();
+        (device.name.clone(), foreign)
     }))
 }
 
@@ -208,7 +241,7 @@ fn libxdp_count(dispatcher: &ProgramInfo) -> Option<u8> {
     None
 }
 
-/// Returns the names of the programs that are pinned for the dispatcher, in the order in which it calls them.
+/// Returns the names of the programs that are pinned for the dispatcher, in the order of its calls.
 fn libxdp_programs(directory: &Path) -> io::Result<Vec<String>> {
     let name = |program: CalledProgram| {
         let info = ProgramInfo::from_pin(program.pin).ok();
@@ -223,7 +256,8 @@ mod tests {
 
     #[test]
     fn owners_are_told_apart() {
-        let foreign = |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner };
+        let foreign =
+            |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner, pin: None };
         let libxdp = |programs: &[&str], count| {
             let programs = programs.iter().map(ToString::to_string).collect();
             let pins = libxdp::pins_of(2, 7).display().to_string();
@@ -266,7 +300,7 @@ mod tests {
                 Joining::Refused,
                 "a dispatcher of libxdp, xdp_dispatcher (id 7, native), with 2 programs, is attached to eth0; \
                  this kernel refuses the extensions by which libxdp calls others (EPERM): use hook tc, or unload it \
-                 (xdp-loader unload eth0 --all, or bpfman unload if bpfman is its owner)",
+                 (xdp-loader unload eth0 --all)",
             ),
             (
                 vec![],
@@ -281,8 +315,38 @@ mod tests {
     }
 
     #[test]
+    fn managers_are_told_by_the_pins_of_their_programs() {
+        let pinned = |name: &str, path: &str| {
+            let pin = PathBuf::from(path);
+            let owner = ProgramManager::of(&pin, "eth0").map_or(ForeignOwner::Unknown, ForeignOwner::Managed);
+            Foreign { name: name.to_owned(), id: 7, mode: "native", owner, pin: Some(pin) }
+        };
+        for (program, expected) in [
+            (
+                pinned("xdp_dispatcher", "/run/bpfman/fs/xdp/dispatcher_1_2_1/dispatcher"),
+                "the dispatcher of bpfman, xdp_dispatcher (id 7, native; pinned as /run/bpfman/fs/xdp/dispatcher_1_2_1/dispatcher), \
+                 is attached to eth0; use hook tc, or detach the programs of eth0 there (bpfman list links, bpfman detach ID); \
+                 bpfman pins them where libxdp does not look, so twinprobe can't join",
+            ),
+            (
+                pinned("xdp_root", "/sys/fs/bpf/progs/eth0/xdp-root/2_0_0/xdp_root_xdp"),
+                "the XDP program of l3afd, xdp_root (id 7, native; pinned as /sys/fs/bpf/progs/eth0/xdp-root/2_0_0/xdp_root_xdp), \
+                 is attached to eth0; use hook tc, or remove the programs of eth0 there (POST /l3af/configs/v1/delete)",
+            ),
+            (
+                pinned("filter", "/sys/fs/bpf/filter"),
+                "the XDP program filter (id 7, native; pinned as /sys/fs/bpf/filter) is attached to eth0; detach it first (ip \
+                 link set dev eth0 xdp off, or remove its pin if it is a link), or use hook tc",
+            ),
+        ] {
+            assert_eq!(explain("eth0", "eth0", &[program], Joining::Asked), expected);
+        }
+    }
+
+    #[test]
     fn each_owner_is_described_at_the_end_of_a_sentence() {
-        let foreign = |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner };
+        let foreign =
+            |name: &str, owner| Foreign { name: name.to_owned(), id: 7, mode: "native", owner, pin: None };
         let own = foreign(OWN_DISPATCHER, ForeignOwner::Twinprobe).describe(true);
         assert_eq!(own, "a dispatcher of twinprobe, tp_dispatcher (id 7, native; xdp-loader gets EBUSY)");
         let bare = foreign("filter", ForeignOwner::Unknown).describe(false);

@@ -48,7 +48,7 @@ impl PartialEq for HookPoint {
 
 impl Eq for HookPoint {}
 
-/// Returns the place that a directory of pins is for; `None` if this is not such a name.
+/// Returns the place for the name of a directory of pins; `None` for other names.
 pub fn parse_pin_name(name: &str) -> Option<HookKey> {
     let mut parts = name.splitn(4, '_');
     let mut next = || parts.next();

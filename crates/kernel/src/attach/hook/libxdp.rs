@@ -1,8 +1,8 @@
 //! XDP as one of the programs that a dispatcher of libxdp calls.
 //!
-//! The kernel allows one XDP program at an interface. Where libxdp's dispatcher is that program, `xdp-loader` loads a small
-//! program as an extension of it, by libxdp's own protocol. That program calls what is in slot 0 of a prog-array, which
-//! the daemon has pinned: its own dispatcher, which it exchanges there between two packets.
+//! The kernel allows one XDP program at an interface. If this is libxdp's dispatcher, `xdp-loader` loads a
+//! small program as an extension of it, by libxdp's own protocol. That program calls slot 0 of a pinned
+//! prog-array. There the daemon exchanges its own dispatcher between two packets.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -119,8 +119,8 @@ impl Membership {
         MODES.into_iter().try_for_each(|mode| files::remove_directory(&directory(pins, mode)))
     }
 
-    /// Puts `program` in the place of the present one, between two packets. Fails with `NotFound` if libxdp's dispatcher does
-    /// not call the daemon any more.
+    /// Puts `program` in the place of the present one, between two packets. Fails with `NotFound` if libxdp's
+    /// dispatcher no longer calls the daemon's program.
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         if self.member()?.is_none() {
             let message = "libxdp's dispatcher does not call the daemon any more";
@@ -166,8 +166,8 @@ pub struct CalledProgram {
     maps: Vec<u32>,
 }
 
-/// Returns the programs that are pinned in the directory of a dispatcher, in the order in which it calls them. Other names,
-/// and what can't be opened, are left out.
+/// Returns the programs that are pinned in the directory of a dispatcher, in the order of its calls. Other
+/// names are left out, and pins that can't be opened.
 pub fn called(directory: &Path) -> io::Result<Vec<CalledProgram>> {
     let mut programs = Vec::new();
     for entry in std::fs::read_dir(directory)? {

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::attach::hook::xdp_request::NATIVE;
 
-/// The time for one run. A shorter one shows the same in tests.
+/// The time for one run. Tests use a shorter time.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 10 });
 /// The last lines of a failed run that an error shows, and their length in characters. A refusal of the kernel takes eight
 /// lines.
@@ -44,7 +44,7 @@ impl XdpLoader {
         KNOWN.get()
     }
 
-    /// Loads the object at an interface of the caller's namespace. Its map is the one that is pinned in `pins`.
+    /// Loads the object at an interface of the caller's namespace. Its map is the pinned one in `pins`.
     pub fn load(&self, interface: &str, mode: &str, pins: &Path) -> io::Result<()> {
         let mut object = File::from(memfd_create("twinprobe", MemfdFlags::CLOEXEC)?);
         object.write_all(&self.object)?;

@@ -7,6 +7,7 @@ pub mod foreign;
 pub mod hook_point;
 pub mod libxdp;
 pub mod loader;
+pub mod manager;
 pub mod tcx;
 pub mod xdp;
 pub mod xdp_request;

@@ -1,8 +1,9 @@
 //! `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is `synchronize_rcu` and takes milliseconds. Programs run inside RCU read
 //! sections.
 //!
-//! With a single CPU online the call returns at once: the caller runs on that CPU, so no softirq does. Where softirqs
-//! are preemptible, one may be under way all the same. `MEMBARRIER_CMD_GLOBAL_EXPEDITED` waits for no softirq at all.
+//! With a single CPU online the call returns at once: the caller runs on that CPU, so no softirq does. With
+//! preemptible softirqs, a softirq may still be running on the CPU. `MEMBARRIER_CMD_GLOBAL_EXPEDITED` waits
+//! for no softirq at all.
 
 use std::io;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// The time to wait for one method before the next is asked, too: longer than any usually takes on a busy machine.
+/// The time to wait for one method before the next one starts, too: longer than any usually takes on a busy
+/// machine.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A method to wait for a grace period.

@@ -5,10 +5,9 @@
 //! tries all of them when it starts, and uses the first that is valid on the machine. A new method needs a file, a
 //! variant of [`QuiesceMethod`], and a case in [`prepare`].
 //!
-//! A real-time task that occupies a CPU delays a method for as long as the kernel lets it. So each method has
-//! a
-//! [worker] of its own, and a caller that has waited for [`PATIENCE`] asks the next method as well: the first method
-//! that has waited for a grace period serves the caller. After [`LIMIT`] the caller gets an error, and nothing is read.
+//! A real-time task that occupies a CPU delays a method as long as the kernel allows. So each method has a
+//! [worker] of its own, and a caller that has waited for [`PATIENCE`] asks the next method as well: the first
+//! method to finish serves the caller. After [`LIMIT`] the caller gets an error, and nothing is read.
 
 #[cfg(test)]
 mod tests;
@@ -100,7 +99,7 @@ impl Drop for Quiescer {
     }
 }
 
-/// Returns the method to use, and those to use when it fails, in this order.
+/// Returns the method to use, and the methods for its failure, in this order.
 fn choose(wanted: QuiesceMethod, trials: Vec<Trial>) -> io::Result<Vec<(QuiesceMethod, Way)>> {
     let mut ways = Vec::new();
     let mut missing = Vec::new();

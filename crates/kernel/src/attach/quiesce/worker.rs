@@ -62,12 +62,12 @@ struct Worker {
     wanted: u64,
     begun: u64,
     over: u64,
-    /// The number of callers that want the next grace period, and the CPU on which the first of them asked.
+    /// The number of callers that want the next grace period, and the CPU of the first caller.
     asking: usize,
     asked_on: usize,
     /// The number of the last grace period that failed, and the error.
     failed: Option<(u64, io::Error)>,
-    /// True if a caller no longer waits only for the grace period that is under way.
+    /// True if a caller waits for another grace period than the present one.
     late: bool,
 }
 
@@ -100,7 +100,7 @@ impl Worker {
         (self.begun, (asking == 1).then_some(self.asked_on))
     }
 
-    /// Returns the error of the last grace period that failed, if its number is `number` or a later one.
+    /// Returns the last error of a grace period, if its number is `number` or a later one.
     fn failure(&self, number: u64) -> Option<&io::Error> {
         self.failed.as_ref().filter(|(failed, _)| *failed >= number).map(|(_, error)| error)
     }
@@ -169,7 +169,7 @@ impl Workers {
         self.state.lock().reports.clone()
     }
 
-    /// Ends the threads, each after the grace period it waits for; to be called when no caller will ask any more.
+    /// Ends the threads, each after its grace period. Call this when no caller will ask any more.
     pub fn end(&self) {
         self.state.lock().ended = true;
         for asked in &self.asked {
@@ -230,8 +230,8 @@ impl Workers {
         }
     }
 
-    /// Looks for the end of a grace period for a while, unless somebody looks already, or has looked in vain lately.
-    /// Returns true if one has ended.
+    /// Looks for the end of a grace period for a while, unless another caller is looking, or has looked in
+    /// vain lately. Returns true if one has ended.
     fn ends_soon(&self, state: &mut MutexGuard<'_, QuiesceState>, begun: Instant) -> bool {
         if state.looking || begun.elapsed() >= SOON {
             return false;

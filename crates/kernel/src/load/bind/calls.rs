@@ -1,7 +1,7 @@
 //! Calls of programs through tables (`bpf_tail_call`). The kernel empties a table that no process has open, and each twin
-//! would need tables of its own, with programs of its own. So the programs that the tables of an object lead to become
-//! functions of one program: a call ends its function with the number of the next one above the bits of the verdict, and
-//! a loop around all of them calls that one. The analysis follows them as it follows any function.
+//! would need tables of its own, with programs of its own. So the programs in the tables of an object become
+//! functions of one program. A call ends its function with the number of the next one above the bits of the
+//! verdict, and a loop around all functions calls that one. The analysis follows them like any function.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,8 @@ pub fn join(
     Ok(Some(whole(&changed, pass)))
 }
 
-/// Returns a program without its calls through tables: nothing fills a table, so that each call continues behind itself.
+/// Returns a program without its calls through tables: nothing fills a table, so that the program continues
+/// behind each call.
 fn without_calls(function: &Function, first: usize) -> Result<Function, CallError> {
     let calls: Vec<InstructionIndex> = tail_calls(&function.instructions).collect();
     let instructions = without_tables(&function.instructions, first);
@@ -120,7 +121,7 @@ fn tail_calls(program: &[bpf_insn]) -> impl Iterator<Item = InstructionIndex> {
     (0..program.len()).filter(is_call)
 }
 
-/// Returns the end of the program itself. The functions that were linked to the program begin there.
+/// Returns the end of the program itself. The linked functions begin there.
 fn end_of_program(program: &[bpf_insn]) -> InstructionIndex {
     let entries = (0..program.len()).filter_map(|at| match decode(program, at) {
         Ok((Instruction::Call(entry) | Instruction::Function { entry, .. }, _)) => Some(entry),

@@ -15,8 +15,9 @@ use crate::load::carry::adder::Adder;
 use crate::load::carry::exchanger::{Exchange, Exchanger};
 use crate::sys::{cpus, map};
 
-/// The number of times that a field is computed again because programs have changed it meanwhile. Each time the field
-/// has come nearer to its result, except for counts that are too small to be added atomically.
+/// The number of times that a field is computed again because programs have changed it meanwhile. Each
+/// attempt brings the field nearer to its result, except for counts that are too small for an atomic
+/// addition.
 const TRIES: usize = 1000;
 
 /// Tells whether a map has no room for another entry: the error depends on the family of the map.
@@ -169,7 +170,7 @@ fn join_others(
                 (MergeRule::Sum, Some(copied)) if leaf.kind != LeafKind::Float => {
                     new.wrapping_add(old.wrapping_sub(copied))
                 }
-                // The number is still the one that the old programs had at the copy.
+                // The number has not changed since the copy.
                 (MergeRule::Last, Some(copied)) if new == copied => old,
                 _ => leaf.tag.join(leaf.kind, leaf.width(), old, new),
             };

@@ -1,6 +1,6 @@
-//! The exchange of a field in a value that programs write to at the same time. A field is written only if it still has the
-//! value from which the new one was computed; its neighbours stay as the programs have them. Only a program can do that,
-//! so a small one is generated for the map.
+//! The exchange of a field in a value that programs write to at the same time. The program writes a field
+//! only if it still has the value behind the computation of the new one; its neighbours stay unchanged. Only
+//! a program can do that, so the daemon generates a small one for the map.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::sys::prog::{self, ProgLoad};
 
 /// The sizes of words that may contain a field, in bytes. Only words of more than one byte are exchanged atomically.
 const WORDS: [usize; 3] = [8, 4, 1];
-/// The times that the program tries while its neighbours change.
+/// The number of attempts while neighbours change.
 const TRIES: usize = 16;
 
 /// Exchanges fields of the entries of one map.
@@ -32,7 +32,7 @@ pub struct Exchanger<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     Done,
-    /// The field has another value by now.
+    /// The field has changed.
     Changed,
     /// The field can't be exchanged, or its entry was deleted.
     Impossible,
@@ -161,8 +161,8 @@ fn program(
             program.push(asm::store_width(word, 9, 0, 5));
         }
     }
-    // After the last attempt the result is a change. Without atomic operations it is success, because the word was
-    // written.
+    // After the last attempt the result is a change. Without atomic operations the result is success, because the
+    // word was written.
     let in_vain = program.len();
     program.push(asm::jump(0));
     let end = |program: &mut Vec<bpf_insn>, result: u32| {

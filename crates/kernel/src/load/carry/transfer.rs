@@ -1,6 +1,6 @@
-//! The transfer of content to maps that a new deployment defines in another way. The present content is copied before
-//! the new programs see their first packet; the counts that the old programs add after the copy follow when the old
-//! programs have seen their last packet.
+//! The transfer of content to maps that a new deployment defines in another way. The daemon copies the
+//! present content before the new programs see their first packet. The old programs' counts since the copy
+//! follow when the old programs have seen their last packet.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -25,7 +25,7 @@ use crate::sys::map;
 #[derive(Debug)]
 pub struct Remains {
     pub direction: &'static str,
-    /// The interface that the rows were counted on, if they were counted for it alone.
+    /// The interface of the rows, if they count its packets alone.
     pub interface: Option<String>,
     /// The map, as metrics name it.
     pub map: String,
@@ -58,7 +58,7 @@ struct Transfer {
     /// A value of the new map before anything is added.
     blank: Vec<u8>,
     target: Target,
-    /// The size of the new map in entries, and the keys of the entries that did not fit into it.
+    /// The size of the new map in entries, and the keys of the entries that found no room in it.
     max_entries: u32,
     left: HashSet<Box<[u8]>>,
     /// The keys of the entries that the configuration gives the new map: these stay as they are.
@@ -67,7 +67,7 @@ struct Transfer {
 
 #[derive(Debug)]
 enum Target {
-    /// A map that packets are counted in, and the values that have been copied there already, by key.
+    /// A map that counts packets, and the values that were copied there already, by key.
     Live(OwnedFd, HashMap<Box<[u8]>, Box<[u8]>>),
     /// A private map: the rows are added to the open window's reading.
     Window,
@@ -189,8 +189,8 @@ impl Transfers {
 }
 
 impl Transfer {
-    /// Begins the transfer of a map of the old direction `of` to a map of the new `direction`. The content
-    /// may be added to that of another map.
+    /// Begins the transfer of a map of the old direction `of` to a map of the new `direction`. The transfer
+    /// may add the content to another map.
     fn begin(
         direction: &'static str,
         (of, (old, old_fds), active): (&'static str, (&MapPlan, &Twins<OwnedFd>), usize),
@@ -281,8 +281,8 @@ impl Transfer {
     }
 
     /// Writes `all` into a map that no program uses yet: the rows that the old map has `counted`, and the
-    /// counts that are kept elsewhere. If the content `is_added`, it is added to the content of the map.
-    /// Entries that do not fit are left out.
+    /// counts from outside the map. If the content `is_added`, it is added to the content of the map. Entries
+    /// that do not fit are left out.
     fn put(&mut self, counted: &RawTable, all: &RawTable, is_added: bool) -> io::Result<()> {
         let Target::Live(map, copied) = &mut self.target else { return Ok(()) };
         if is_added {
@@ -300,7 +300,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Returns the rows that belong to the open window, and the number of entries that did not fit into the new map and
+    /// Returns the rows of the open window, and the number of entries that found no room in the new map and
     /// were not known before.
     fn finish(&self) -> Result<(Option<Remains>, usize), KernelError> {
         let fifo = self.to.kind.family() == MapFamily::Fifo;
@@ -335,7 +335,7 @@ fn goes_on_elsewhere(old: &[&ProbeMaps], direction: &str, new: &MapPlan) -> bool
     new.on_replace == OnReplace::Carry && old.iter().any(was_common)
 }
 
-/// Returns the value that a new entry begins with. The rows of a private map begin with zeros, because a reading adds
+/// Returns the first value of a new entry. The rows of a private map begin with zeros, because a reading adds
 /// them to the values of the map.
 fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
     match (initial, target) {
@@ -344,9 +344,9 @@ fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
     }
 }
 
-/// Tells whether the content of a replaced map is lost because no map of one interface alone continues it: the map was
-/// one of all interfaces together, or of an interface that the probe leaves. Only the direction of the first interface
-/// tells this.
+/// Tells whether the content of a replaced map is lost because no map of one interface alone continues it:
+/// the map served all interfaces together, or an interface that the probe leaves. Only the direction of the
+/// first interface tells this.
 fn is_left_behind(old: &[&ProbeMaps], plan: &DirectionPlan, map: &MapPlan, origins: &[usize]) -> bool {
     let Some(own) = plan.own_interface.as_ref().filter(|own| own.index == 0) else { return false };
     let is_left = |(index, old): (usize, &&ProbeMaps)| {

@@ -70,8 +70,8 @@ impl NetlinkSocket {
         if !matches!(&added, Err(error) if error.raw_os_error() == Some(libc::EEXIST)) {
             return added;
         }
-        // EEXIST may also mean an ingress qdisc, which has the same place and no egress hook. A request for the clsact
-        // qdisc tells them apart: the kernel answers EINVAL if the kind differs.
+        // EEXIST may also mean an ingress qdisc, which has the same place and no egress hook. A request for
+        // the clsact qdisc distinguishes them: the kernel answers EINVAL if the kind differs.
         let request = Request::new(libc::RTM_GETQDISC, 0, &body(ifindex, 0, TC_H_CLSACT, 0));
         match self.tell(&request.attribute(libc::TCA_KIND, CLSACT)) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => added,

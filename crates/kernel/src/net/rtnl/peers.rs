@@ -47,7 +47,7 @@ pub fn number_of(socket: &mut NetlinkSocket, pid: u32) -> io::Result<Option<u32>
     });
     match answered {
         Ok(numbers) => Ok(known(numbers.into_iter().next().flatten())),
-        // The answer for a process that is not there.
+        // The answer for a process that does not exist.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL)) => Ok(None),
         Err(error) => Err(error),
     }

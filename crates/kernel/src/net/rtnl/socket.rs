@@ -26,12 +26,12 @@ const ATTEMPTS: u32 = 16;
 const PAUSE: Duration = Duration::from_micros(250);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
-/// One link (network interface), as a message describes it.
+/// One link (network interface) in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub index: u32,
     pub name: String,
-    /// Alternative names (`ip link property`), by which the link can be found as well.
+    /// Alternative names (`ip link property`) of the link.
     pub alternatives: BTreeSet<String>,
 }
 
@@ -47,7 +47,7 @@ pub enum Message {
     Other,
 }
 
-/// A netlink socket. It stays in the namespace in which it was made, even if another thread uses it.
+/// A netlink socket. It stays in its first namespace, even if another thread uses it.
 #[derive(Debug)]
 pub struct NetlinkSocket {
     fd: OwnedFd,
@@ -231,7 +231,7 @@ fn messages(bytes: &[u8]) -> Vec<Message> {
 }
 
 fn message(kind: u16, payload: &[u8]) -> Message {
-    // Bridges report their ports in messages of another family: a released port still exists.
+    // Messages of another family come from bridges about their ports: a released port still exists.
     let is_link = payload.first() == Some(&(libc::AF_UNSPEC as u8));
     let (Some(index), true) = (u32_at(payload, 4), is_link) else { return Message::Other };
     match kind {

@@ -78,7 +78,7 @@ mod tests {
     fn what_an_interface_throws_away_is_counted_apart() {
         let named = Named::new();
         let netns = Netns::open(&named.path()).unwrap();
-        // The other end takes no packets as long as these.
+        // The other end takes no packets of this length.
         named.ip("link add tpa type veth peer name tpb");
         named.ip("link set tpb mtu 200");
         named.ip("address add 192.0.2.1/24 dev tpa");

@@ -1,5 +1,5 @@
 //! Constants in sections by their size: clang puts a `static const` table of 4, 8, 16 or 32 bytes into `.rodata.cst4` and
-//! so on, while its type information says that the table is in `.rodata`. Linkers put such sections together.
+//! so on, while its type information says that the table is in `.rodata`. Linkers join such sections.
 
 use std::collections::{HashMap, HashSet};
 
@@ -77,8 +77,8 @@ fn by_size(builder: &Builder<'_>, btf: SectionId) -> Vec<SectionId> {
     sections.filter(|id| typed.contains(&id.index()) && relocations(builder, *id).next().is_none()).collect()
 }
 
-/// Writes where in the section `home` each variable is into the type information, and sorts the variables by that, as
-/// the kernel asks for.
+/// Writes the place of each variable in the section `home` into the type information, and sorts the variables
+/// by place, as the kernel demands.
 fn place_variables(builder: &mut Builder<'_>, btf: SectionId, home: SectionId) {
     let symbols = builder.symbols.iter().filter(|symbol| symbol.section == Some(home));
     let starts: HashMap<usize, u64> = symbols.map(|symbol| (symbol.id().index(), symbol.st_value)).collect();

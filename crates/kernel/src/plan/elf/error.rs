@@ -11,8 +11,8 @@ pub const MAX_SECTION_BYTES: u64 = 64 << 20;
 /// The most bytes that a section may ask to be aligned to: the object is written again with this many bytes between its sections.
 pub const MAX_ALIGNMENT: u64 = 4096;
 
-/// The most bytes of the name of a section or symbol. The names of an object may lie over each other, so that together
-/// they are longer than it.
+/// The most bytes of the name of a section or symbol. The names of an object may overlap, so that together
+/// they are longer than the object.
 pub const MAX_NAME_BYTES: usize = 512;
 
 #[derive(Debug, thiserror::Error)]

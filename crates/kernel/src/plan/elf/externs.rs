@@ -19,11 +19,12 @@ const VALUES: &str = ".rodata.kconfig";
 const SYMBOLS: &[u8] = b".ksyms";
 /// The linkage of a variable that the object defines.
 const GLOBAL: u32 = 1;
-/// The numbers of helper functions that the kernel does not have, for what [an iterator](crate::load::bind) over numbers begins with
-/// and continues with.
+/// The numbers of missing helper functions for the beginning and the continuation of [an
+/// iterator](crate::load::bind) over numbers.
 pub const FIRST_NUMBER: u32 = 0x0bad_3001;
 pub const NEXT_NUMBER: u32 = 0x0bad_3002;
-/// The functions of the kernel that `bpf_for` and `bpf_repeat` of libbpf call; 0 for one that has nothing to do.
+/// The functions of the kernel that `bpf_for` and `bpf_repeat` of libbpf call; 0 for a function with nothing
+/// to do.
 const ITERATORS: [(&str, u32); 3] =
     [("bpf_iter_num_new", FIRST_NUMBER), ("bpf_iter_num_next", NEXT_NUMBER), ("bpf_iter_num_destroy", 0)];
 const CALL: u8 = 0x85;
@@ -136,7 +137,7 @@ fn value(option: &str, layout: &Layout) -> Result<Vec<u8>, &'static str> {
             let (least, most) =
                 if *signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
             if !(least..=most).contains(&number) {
-                return Err("the variable is too small for it");
+                return Err("the number does not fit into the variable");
             }
             let length = layout.size.min(16);
             bytes[..length].copy_from_slice(&number.to_le_bytes()[..length]);
@@ -154,7 +155,7 @@ fn forget_symbols(types: &mut Types) {
     let Some(at) = section(types, SYMBOLS) else { return };
     for entry in types.parts(at) {
         match types.find(types.word(entry)) {
-            // Their type may have no size: a number of one byte stands for it.
+            // The types of these variables may have no size: a number of one byte stands for each.
             Some((VARIABLE, variable)) => {
                 types.set_word(variable + 4, INT << 24);
                 types.set_word(variable + 8, 1);
@@ -200,7 +201,7 @@ fn is_asked_for(builder: &Builder<'_>, symbol: &Symbol<'_>) -> bool {
         && asked.any(|one| one.symbol == Some(symbol.id()) && one.r_type == R_BPF_64_64)
 }
 
-/// Makes the addresses of weak symbols that nothing defines zero, and calls of them do nothing. Returns their names.
+/// Makes the addresses of undefined weak symbols zero, so that calls of them do nothing. Returns their names.
 fn absent(builder: &mut Builder<'_>) -> Vec<String> {
     let weak = undefined_symbols(builder).filter(|symbol| symbol.st_bind() == STB_WEAK);
     let weak: Vec<SymbolId> = weak.map(Symbol::id).collect();

@@ -31,8 +31,8 @@ struct ElfFunction {
 /// The functions of an object by their beginnings.
 struct ElfFunctions(BTreeMap<CodePlace, ElfFunction>);
 
-/// Removes the functions that the entry point and the `called` programs do not lead to: their references and their symbols. Returns
-/// those without a symbol.
+/// Removes functions that neither the entry point nor the `called` programs lead to: their references and
+/// their symbols. Returns uncalled functions without a symbol.
 pub fn forget_uncalled(
     builder: &mut Builder<'_>,
     entry: (SectionId, &str),
@@ -139,7 +139,7 @@ fn relocations(builder: &Builder<'_>) -> BTreeMap<CodePlace, (SymbolId, u32)> {
     found
 }
 
-/// Returns the place that an instruction leads to, if it calls a function or points to one.
+/// Returns the target of an instruction that calls a function or points to one.
 fn target(
     builder: &Builder<'_>,
     (section, at): CodePlace,

@@ -26,7 +26,8 @@ const LINK: usize = 40;
 /// An object that the ELF library reads whole.
 pub struct Readable {
     pub elf: Vec<u8>,
-    /// The indices of the sections of unused types, and their types. The library takes them for data.
+    /// The indices of the sections of unused types, and their types. The library takes these sections for
+    /// data.
     pub strange: Vec<(usize, u32)>,
 }
 

@@ -92,7 +92,8 @@ fn needed(builder: &Builder<'_>, entry: SectionId) -> HashSet<usize> {
     }
 }
 
-/// Tells whether a section has functions that programs call. A section of that name without any is an empty one.
+/// Tells whether a section has functions that programs call. A section of that name without such functions is
+/// empty.
 fn is_text(builder: &Builder<'_>, section: &Section<'_>) -> bool {
     let is_code =
         section.sh_flags & u64::from(SHF_EXECINSTR) != 0 && section.name.as_slice().starts_with(TEXT);

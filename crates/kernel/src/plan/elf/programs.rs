@@ -7,7 +7,7 @@ use object::build::elf::{Builder, SectionData, SectionId};
 use object::elf::{SHF_EXECINSTR, STB_LOCAL, STT_FUNC};
 use twinprobe_ebpf_common::hook::{Direction, Hook, ProgramKind};
 
-/// The section of functions that are not programs, or the beginning of its name.
+/// The section of functions that are not programs, or the first part of its name.
 const TEXT: &[u8] = b".text";
 
 /// The meaning of a section's name.
@@ -97,7 +97,7 @@ pub fn programs(builder: &Builder<'_>) -> Vec<ElfProgram> {
         })
     });
     let mut functions: Vec<(bool, ElfProgram)> = functions.collect();
-    // A static function beside a program is called by it.
+    // A static function beside a program is not a program itself.
     if functions.iter().any(|(is_global, _)| *is_global) {
         functions.retain(|(is_global, _)| *is_global);
     }
@@ -135,7 +135,7 @@ pub fn choose(programs: &[ElfProgram], hook: Hook, wanted: Option<&str>) -> Resu
     if others.is_empty() {
         return Ok(first.chosen(hook));
     }
-    // A program that others call is not called for packets, unless it is the only one.
+    // The program of a table is not called for packets, unless it is the only one.
     let is_candidate = |program: &&ElfProgram| !program.is_called || programs.iter().all(|of| of.is_called);
     let candidates = programs.iter().filter(is_candidate);
     let scored = candidates.filter_map(|program| Some((program.score(hook)?, program)));
@@ -180,7 +180,8 @@ impl ElfProgram {
         ProgramChoice { entry: self.name.clone(), section: self.section, frags, unfit }
     }
 
-    /// Tells how well the program fits the hook by its section and by the words of its name; `None` if it is for another one.
+    /// Tells how well the program fits the hook by its section and by the words of its name; `None` if it is
+    /// for another hook.
     fn score(&self, hook: Hook) -> Option<u8> {
         let ours = Direction::from(hook);
         let words = SectionWords::of(&[&self.section_name, &self.name]);

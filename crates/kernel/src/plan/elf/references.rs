@@ -1,4 +1,5 @@
-//! The relocations of code. A linker writes where they say, into the instruction there and into the one after it.
+//! The relocations of code. A linker writes at the place of a relocation, into the instruction there and into
+//! the next one.
 
 use object::build::elf::{Builder, Relocation, Section, SectionData, SectionId};
 use object::elf::{R_BPF_64_32, R_BPF_64_64, SHF_EXECINSTR, STT_FUNC};
@@ -14,7 +15,7 @@ const CALL: [u8; 2] = [0x85, 0x10];
 #[derive(Debug, PartialEq, Eq)]
 pub struct Misplaced {
     pub section: String,
-    /// Its offset in the section, in bytes.
+    /// The relocation's offset in the section, in bytes.
     pub offset: u64,
     /// The function there, and the number of the instruction.
     pub at: Option<(String, usize)>,

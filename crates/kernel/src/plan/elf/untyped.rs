@@ -1,4 +1,5 @@
-//! Objects of compilers before clang 8, whose symbols say neither that they are functions or variables nor how long these are.
+//! Objects of compilers before clang 8. Their symbols tell neither their kind (function or variable) nor
+//! their length.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,8 @@ use object::build::Id as _;
 use object::build::elf::{Builder, SymbolId};
 use object::elf::{SHF_EXECINSTR, STB_GLOBAL, STT_FUNC, STT_NOTYPE, STT_OBJECT};
 
-/// Gives the global symbols of such an object the types and sizes that they would have now: each ends where the next one begins.
+/// Gives the global symbols of such an object the types and sizes that a compiler would give them now: each
+/// ends where the next one begins.
 pub fn complete(builder: &mut Builder<'_>) {
     let has_types = builder.symbols.iter().any(|symbol| matches!(symbol.st_type(), STT_FUNC | STT_OBJECT));
     if has_types {

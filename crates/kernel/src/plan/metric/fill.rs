@@ -69,7 +69,8 @@ fn field_of(map: &str) -> String {
     format!("fill.{map}")
 }
 
-/// Returns the kind of a map that can be filled. The error says why the map can't be; `None` if the other direction says it.
+/// Returns the kind of a map that can be filled. The error says why the map can't be filled; `None` if the
+/// other direction says it.
 fn fillable(
     maps: &[MapPlan],
     readers: &[(&MetricRequest, usize)],

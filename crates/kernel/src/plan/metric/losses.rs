@@ -1,7 +1,7 @@
-//! The counters of what found no room in a map, which `twinprobe.h` puts into a section of their own. They are read like
-//! metrics that no document shows: with the windows of the maps that they belong to. Documents show the losses with the
-//! metrics of a map; a map that no metric shows has an entry of its own for them. Beside them is the counter of packets whose bytes
-//! are not all counted.
+//! The counters of refused entries of maps, which `twinprobe.h` puts into a section of their own. The daemon
+//! reads them like hidden metrics: with the windows of their maps. Documents show the losses with the metrics
+//! of a map; a map that no metric shows has an entry of its own for them. Beside them is the counter of
+//! packets whose bytes are not all counted.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::plan::probe_plan::{MapPlan, MetricSource, VariableSpec};
 use twinprobe_ebpf_common::request::MetricRequest;
 
 /// The section of the counters.
-const SECTION: &str = ".data.twinprobe";
+pub const SECTION: &str = ".data.twinprobe";
 /// The counter of packets that stand for several frames and have headers that `twinprobe.h` does not know.
 const UNSURE: &str = ".data.twinprobe:tp_unsure";
 /// The name of a counter, before that of its map.
 const PREFIX: &str = "tp_lost_";
 /// The size of a counter in bytes.
 const SIZE: usize = size_of::<u64>();
-/// The end of an entry's name if a metric of another map has the name of the map.
+/// The suffix of an entry's name if a metric of another map has the name of the map.
 const OTHERWISE: &str = "_map";
 
 /// Returns a request for the counter of each map that has one. `metrics` are the metrics of the direction's maps. All
@@ -48,7 +48,8 @@ pub fn requests(
     counters.chain(unsure).collect()
 }
 
-/// Returns a request for the losses of a map that no metric shows. `metrics` are those of the direction.
+/// Returns a request for the losses of a map that no metric shows. `metrics` are the metrics of the
+/// direction.
 pub fn entry(map: &MapPlan, metrics: &[MetricRequest], field: &str) -> Option<(MetricRequest, MetricSource)> {
     let mut name = map.name.clone();
     let is_shown = |metric: &&MetricRequest| metric.visibility == Visibility::Export;
@@ -87,7 +88,7 @@ pub fn is_unsure(counter: &str) -> bool {
     counter == UNSURE
 }
 
-/// Returns the map that `counter`, the map of a metric, counts the losses of; `None` if it counts no losses.
+/// Returns the map whose losses `counter`, the map of a metric, counts; `None` if it counts no losses.
 pub fn counted(counter: &str) -> Option<&str> {
     counter.strip_prefix(SECTION)?.strip_prefix(':')?.strip_prefix(PREFIX)
 }

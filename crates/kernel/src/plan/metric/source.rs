@@ -50,7 +50,8 @@ fn unknown(defined: &Definitions, name: &str) -> String {
     format!("the source defines no map {name}; {known}")
 }
 
-/// Returns the effect of a reading on the metric's map. Reading a queue or stack always takes its values out.
+/// Returns the effect of a reading on the metric's map. A reading of a queue or stack always removes its
+/// values.
 pub fn extraction(source: &MetricSource, request: &MetricRequest) -> Extraction {
     let pops = match source {
         MetricSource::Events(..) | MetricSource::Losses(_) => return Extraction::Stream,

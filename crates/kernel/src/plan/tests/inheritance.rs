@@ -135,7 +135,7 @@ fn maps_of_maps_go_on_together_with_the_maps_in_them() {
     let old = of(hash(), 1, read());
     assert_eq!(all(&old, &of(hash(), 1, read())), [Same, Same, Same]);
     assert_eq!(all(&old, &of(hash(), 1, Some(window("outer")))), [FromActive, FromActive, FromActive]);
-    // A map of maps that is read starts empty as a whole.
+    // A map of maps with a metric starts empty as a whole.
     assert_eq!(all(&old, &of(larger(), 1, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 2, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(begins_anew(live("outer"))))), [New, New, New]);
@@ -155,7 +155,7 @@ fn the_twin_that_sees_packets_goes_on() {
         let mut private = [None, None];
         private[active] = Some(active);
         assert_eq!(twins(FromActive, true), private);
-        // Private maps become a shared one: the map in which packets are counted continues.
+        // Private maps become a shared one: the map of the open window continues.
         assert_eq!(FromActive.twin(false, 0, active), Some(active));
         for new in [New, Convert] {
             assert_eq!(twins(new, true), [None, None]);

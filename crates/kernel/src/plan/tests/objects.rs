@@ -67,7 +67,7 @@ fn each_direction_is_planned_and_the_mistakes_of_both_are_found() {
     assert_eq!((plan.directions[0].entry.as_str(), objects.len(), findings.len()), ("watch", 1, 1));
 }
 
-/// clang puts each table into a section by its size, and says that it is in `.rodata`.
+/// clang puts each table into a section by its size, and notes that it is in `.rodata`.
 #[test]
 fn tables_of_all_sizes_are_in_one_section() {
     let table = |bytes: usize| {

@@ -103,7 +103,7 @@ pub fn defines(maps: &[(&str, MapSpec)], slots: &[(&str, u32, &str)]) -> Definit
     }
 }
 
-/// Makes a metric that asks for nothing but its map.
+/// Makes a metric with nothing but its map.
 pub fn live(map: &str) -> MetricRequest {
     MetricRequest {
         field: String::new(),
@@ -138,7 +138,7 @@ pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
         MetricRequest { field, ..metric }
     });
     let code = format!("{}.source", hook.direction());
-    let (on_replace, metrics, lines) = (OnReplace::Carry, metrics.collect(), BTreeMap::new());
+    let (on_replace, metrics, places) = (OnReplace::Carry, metrics.collect(), BTreeMap::new());
     let (variables, max_entries, fill, anew) = Default::default();
     DirectionRequest {
         attach,
@@ -150,7 +150,7 @@ pub fn at(hook: Hook, metrics: Vec<MetricRequest>) -> DirectionRequest {
         code,
         on_replace,
         metrics,
-        lines,
+        places,
     }
 }
 

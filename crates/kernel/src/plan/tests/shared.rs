@@ -158,7 +158,7 @@ fn one_metric_has_a_shared_map_begin_anew() {
     assert_eq!(plans.map(|plan| plan.maps[0].on_replace), [OnReplace::Reset; 2]);
 }
 
-/// Returns the origins of map `m` in both directions, and the fate of its content.
+/// Returns the origins of map `m` in both directions, and what happens to its content.
 fn replaced(old: &[DirectionPlan; 2], new: &[DirectionPlan; 2]) -> [(Vec<usize>, Inherited); 2] {
     let none = Default::default();
     let old = old.each_ref().map(|plan| ReplacedDirection { plan, more_known: &none });

@@ -47,7 +47,7 @@ impl EventMap {
 }
 
 impl EventReader {
-    /// Maps again what [`EventReader::unmap`] has taken away.
+    /// Maps the memory again after [`EventReader::unmap`].
     pub fn map(&mut self) -> io::Result<()> {
         match self {
             Self::Ringbuf(ring) => ring.map(),
@@ -71,7 +71,7 @@ impl EventReader {
         }
     }
 
-    /// Tells whether the map can get more rings while it is read.
+    /// Tells whether the map can get more rings during its reading.
     pub const fn grows(&self) -> bool {
         matches!(self, Self::Perf(_))
     }

@@ -78,8 +78,8 @@ impl RingBuffer {
             }
             read += self.position - before;
             // The kernel wakes only for the record at the consumer's position: it stores a record's length, then loads
-            // the position. This side stores the position, then loads that length in the next scan. Both sides need the
-            // order, or each could miss the other's store.
+            // the position. This side stores the position, then loads that length in the next scan. Both
+            // sides need this order, because otherwise each could miss the other's store.
             fence(Ordering::SeqCst);
             if read >= limit as u64 {
                 return ReadingEnd::More;

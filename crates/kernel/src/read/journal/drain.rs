@@ -106,7 +106,7 @@ fn take_batches(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError
         let Err(error) = outcome else { continue };
         match error.raw_os_error() {
             Some(libc::ENOENT) => return Ok(()),
-            // The next bucket has more entries than there is room for. No bucket has more than the map, so doubling the
+            // The next bucket has more entries than `room`. No bucket has more than the map, so doubling the
             // room ends.
             Some(libc::ENOSPC) if room <= map.max_entries => room *= 2,
             Some(libc::EINTR) => {}
@@ -118,8 +118,8 @@ fn take_batches(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError
 /// Copies the map chunk by chunk: each is copied into the journal, marked as started, reset, and marked as done.
 fn copy_and_reset(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError> {
     journal.reset_started(map)?;
-    // Entries that are rows already, from a walk that was interrupted, are left out: their counts since then belong to
-    // the next window.
+    // After an interrupted walk, entries that are rows already are left out: their counts since then belong
+    // to the next window.
     let mut known = (!journal.is_empty()).then(|| SeenKeys::new(map.key_size()));
     if let Some(known) = &mut known {
         let _ = journal.read(&mut |chunk| {

@@ -16,7 +16,7 @@ pub fn read(map: &MapTable, sink: &mut Sink<'_>) -> ReadResult {
             Ok(true) => rows.values.extend_from_slice(&value),
             Ok(false) => break,
             Err(error) => {
-                // The popped values are in no map any more, so they are handed on before the error.
+                // The popped values are in no map any more, so the sink gets them before the error.
                 let _ = hand_on(&mut rows, sink);
                 return Err(map.error("pop", error));
             }

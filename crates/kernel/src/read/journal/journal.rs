@@ -12,13 +12,14 @@
 //! pop is prepared: the head of the map is looked up and stored as *expected*, its complement is stored in the row that
 //! will get the value, and the row is marked as *started*. After a crash, the row that was started last still has the
 //! complement if nothing was popped. For a map at rest, such as the idle twin's, this test is exact: the pop returns
-//! the value that was looked up. The pop of a STACK that packets push to may return another value, and only if that
-//! value is the complement of the expected one, it is lost.
+//! the value that was looked up. The pop of a STACK that packets push to may return another value. The value
+//! is lost only if it is the complement of the expected one.
 //!
-//! The memory is that of pinned array maps, not that of a file. Shared pages of a file become read-only whenever they
-//! are written back: the copy after the pop would fault, which fails if the file system refuses the page or a signal
-//! comes. The pages of an array map are present from its creation on. The journal also lives exactly as long as the
-//! maps that its rows are from: none of them outlives a restart of the machine. A full disk does no harm.
+//! The memory is that of pinned array maps, not that of a file. The kernel makes shared pages of a file
+//! read-only at each writeback: the copy after the pop would fault, and fail if the file system refuses the
+//! page or a signal comes. The pages of an array map are present from its creation on. The journal also lives
+//! exactly as long as the maps of its rows: none of them outlives a restart of the machine. A full disk does
+//! no harm.
 
 #[cfg(test)]
 mod tests;
@@ -140,7 +141,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the entries of the batch that is under way rows of the journal. A repetition after a crash changes
+    /// Turns the entries of the present batch into rows of the journal. A repetition after a crash changes
     /// nothing.
     pub fn settle_batch(&mut self) -> io::Result<()> {
         let Some(Moved { before, rows, cursor }) = self.batch.as_ref().and_then(Batch::moved) else {
@@ -255,7 +256,7 @@ fn segment_path(directory: &Path, index: usize) -> PathBuf {
     directory.join(index.to_string())
 }
 
-/// Renames `directory`, so that the operator can examine it. Replaces one that was set aside before.
+/// Renames `directory`, so that the operator can examine it. Replaces an earlier one of that name.
 fn set_aside(directory: &Path) -> io::Result<PathBuf> {
     let mut aside = directory.as_os_str().to_owned();
     // Names in bpffs have no dots.

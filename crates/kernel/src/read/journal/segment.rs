@@ -37,7 +37,7 @@ const DOUBLINGS: usize = 8;
 /// small ones.
 const ELEMENT: usize = size_of::<u64>();
 
-/// The kind of map that a journal has rows of, and the sizes of key and value in bytes.
+/// The kind of map behind a journal's rows, and the sizes of key and value in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalShape {
     /// The number of the map's type.
@@ -49,8 +49,8 @@ pub struct JournalShape {
 /// A number in the first segment.
 #[derive(Clone, Copy, Debug)]
 pub enum SegmentWord {
-    /// The number of rows that are started. They are complete, except that the pop of the last one may not have taken
-    /// place; the map may still have their entries.
+    /// The number of rows that are started. They are complete, but the pop of the last one may not have
+    /// happened; the map may still have their entries.
     Started = 24,
     /// The number of rows that are complete and whose entries the map no longer has.
     Done = 32,
@@ -144,7 +144,7 @@ impl Segment {
     pub fn slot(&mut self, slot: usize) -> &mut [u8] {
         let offset = self.start + slot * self.shape.row();
         // SAFETY: the daemon's lock keeps other processes out, no program uses the map, and nothing else in this
-        // process has it mapped. The kernel writes where this reference is passed to it.
+        // process has it mapped. The kernel writes there if a call gets this reference.
         unsafe { self.memory.bytes_mut(offset, self.shape.row()) }
     }
 

@@ -18,8 +18,8 @@ impl<'a> Batches<'a> {
         Self { map, cursor: BatchCursor::new(map.key_size()), room: map.batch_len() }
     }
 
-    /// Replaces `rows` by the next entries, and deletes them from the map if `delete`. Returns false if they are the
-    /// last ones.
+    /// Replaces `rows` by the next entries, and deletes them from the map if `delete`. Returns false if no
+    /// entries follow them.
     pub fn next(&mut self, rows: &mut RawTable, delete: bool) -> Result<bool, KernelError> {
         let (map, layout) = (self.map, &self.map.layout);
         loop {

@@ -18,7 +18,7 @@ pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult
     result.map(|walked| if walked.is_break() { walked } else { flow })
 }
 
-/// Returns the number of steps after which a walk ends if programs make it start again and again: twice the
+/// Returns the number of steps that ends a walk even if programs make it start again and again: twice the
 /// steps for a full map.
 pub fn limit(map: &MapTable) -> usize {
     map.max_entries.saturating_mul(2)

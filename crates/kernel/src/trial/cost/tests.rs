@@ -72,7 +72,7 @@ fn planned(hook: Hook, verdict: Verdict, before: &str, body: &str) -> (Direction
         attach: AttachRequest { hook, xdp_mode, verdict, sample: None, priority: 0, position },
         on_replace: OnReplace::Carry,
         metrics: Vec::new(),
-        lines: BTreeMap::new(),
+        places: BTreeMap::new(),
     };
     let (plan, _) = build::directions([(request, &object.defined)], &[], facts).remove(0).unwrap();
     (plan, object)

@@ -18,13 +18,13 @@ use crate::trial::replay::tap::Tap;
 
 /// The shortest packet that the kernel runs a program on: an Ethernet header, in bytes.
 pub const SHORTEST: usize = 14;
-/// The longest packet for which the driver's frame has room in any case, in bytes: a page has room for 256 bytes before
-/// the frame and the kernel's structure behind it.
+/// The longest packet for which the driver's frame has room in any case, in bytes: a page also holds 256
+/// bytes before the frame, and the kernel's structure behind it.
 const LONGEST_XDP: usize = 3 << 10;
 /// The longest packet that an interface gets, in bytes: about the longest packet that a run takes for a program for
 /// several buffers.
 const LONGEST_RECEIVED: usize = 70 << 10;
-/// The size of a ring from which no event is lost when it is emptied only after each run, in bytes.
+/// The size in bytes of a ring that loses no event, although the daemon empties it only after each run.
 const RING: u64 = (BATCH as u64) << 13;
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 /// The limit below which a run is short: the next run may have twice as many packets. Runs stay short because a replay
@@ -78,8 +78,8 @@ struct WaitingPackets {
     frame: [u8; FRAME],
 }
 
-/// The fields that all packets of a run share, because only the kernel sets them: the protocol, and the VLAN tag that
-/// is not in the packet's bytes.
+/// The fields that all packets of a run share, because only the kernel sets them: the protocol, and the VLAN
+/// tag outside of the packet's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Group {
     protocol: [u8; 2],

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::Expression;
+use super::{Expression, ExpressionBudget, NoValue};
 use crate::shapes::shape;
 use crate::view::WindowView;
 
@@ -28,9 +28,10 @@ fn window(seq: u64, syn: u64) -> Value {
 fn holds(text: &str) -> Result<bool, String> {
     let (first, second) = (window(1, 10), window(2, 100));
     let shape = shape(&first);
-    let expression = Expression::condition(text, &shape)
+    let expression = Expression::condition(text, &shape, &mut ExpressionBudget::default())
         .map_err(|fault| format!("{}:{}: {}", fault.line, fault.column, fault.message))?;
-    expression.holds(&WindowView::new(&second)?, Some(&WindowView::new(&first)?))
+    let held = expression.holds(&WindowView::new(&second)?, Some(&WindowView::new(&first)?))?;
+    held.map_err(|missing| missing.to_string())
 }
 
 #[test]
@@ -63,9 +64,59 @@ fn expressions_read_windows() {
 fn what_needs_the_window_before_does_not_hold_without_it() {
     let only = window(1, 10);
     let shape = shape(&only);
-    let expression =
-        Expression::condition("sum(previous.ingress.flags) < 1e9", &shape).expect("an expression");
-    assert_eq!(expression.holds(&WindowView::new(&only).expect("a window"), None), Ok(false));
+    let mut budget = ExpressionBudget::default();
+    let expression = Expression::condition("sum(previous.ingress.flags) < 1e9", &shape, &mut budget);
+    let expression = expression.expect("an expression");
+    let held = expression.holds(&WindowView::new(&only).expect("a window"), None);
+    assert_eq!(held, Ok(Err(NoValue::Previous)));
+}
+
+/// A number beyond all bounds would exceed each limit, and "not a number" differs from each.
+#[test]
+fn divisions_by_zero_have_no_value() {
+    for text in [
+        "1 / sum(ingress.empty) > 0",
+        "-1 / sum(ingress.empty) < 0",
+        "sum(ingress.empty) / sum(ingress.empty) > 1",
+        "sum(ingress.empty) / sum(ingress.empty) != 1",
+        "!(sum(ingress.empty) / count(ingress.empty) > 1)",
+        "1 / (1 / sum(ingress.empty)) == 0",
+        "sum(ingress.empty) == 0 && 1 / sum(ingress.empty) > 1",
+        "1 / sum(ingress.empty) > 1 ? true : true",
+        "1e308 * 10 > 1",
+        "1e308 + 1e308 - 1e308 > 1",
+    ] {
+        assert_eq!(holds(text), Err(NoValue::Number.to_string()), "{text}");
+    }
+    for text in [
+        "sum(ingress.empty) > 0 && 1 / sum(ingress.empty) > 1",
+        "1 / sum(ingress.empty) > 1 && sum(ingress.empty) > 0",
+        "sum(ingress.empty) == 0 ? false : 1 / sum(ingress.empty) > 1",
+        "9223372036854775807 * 2 < 9223372036854775807",
+        "7 / 2 == 3",
+    ] {
+        assert_eq!(holds(text), Ok(false), "{text}");
+    }
+    // The evaluation recurses for each of these.
+    for sign in ["/", "*", "-"] {
+        assert_eq!(holds(&format!("1{} > 2", format!("{sign}1").repeat(60))), Ok(false), "{sign}");
+    }
+}
+
+#[test]
+fn a_window_without_a_length_has_no_rate() {
+    let mut only = window(1, 10);
+    only["window"]["duration_ns"] = json!(0);
+    let shape = shape(&only);
+    for (text, expected) in [
+        ("rate(ingress.flags) > 1", Err(NoValue::Number)),
+        ("!(rate(ingress.empty) > 1)", Err(NoValue::Number)),
+        ("window.seconds > 0 && rate(ingress.flags) > 1", Ok(false)),
+    ] {
+        let expression = Expression::condition(text, &shape, &mut ExpressionBudget::default());
+        let view = WindowView::new(&only).expect("a window");
+        assert_eq!(expression.expect(text).holds(&view, None), Ok(expected), "{text}");
+    }
 }
 
 #[test]
@@ -92,6 +143,17 @@ fn mistakes_have_their_place() {
         ),
         ("sum(ingress.flows, 'port=http') > 1", "\"http\" can't be the port of a key"),
         ("sum(ingress.flows, 'ports=1') > 1", "write source=VALUE or port=VALUE"),
+        (
+            "top(ingress.flows).nopart == 'x'",
+            "1:19: the keys of flows have no part \"nopart\"; they have source, port",
+        ),
+        ("top(ingress.flows, 'port=80').source.x == ''", "have no part \"source.x\""),
+        ("top(ingress.flags).nopart == 'x'", "the keys of flags have no parts; leave .nopart out"),
+        ("true && 'x'.startsWith()", "1:23: startsWith stands after a text and takes one text"),
+        ("'x'.endsWith('x', 'y')", "endsWith stands after a text"),
+        ("contains('x', 'x')", "contains stands after a text"),
+        ("'x'.contains(1)", "contains stands after a text"),
+        ("p95(ingress.latency, '3') > 1", "1:22: p95 takes no selector"),
         ("p95(ingress.flags) > 1", "1:12: flags is not a histogram"),
         ("answer0 == 1", "\"answer0\" is not known"),
         ("[1].map(x, x * 2) == [2]", "macros are not possible in rules"),
@@ -120,6 +182,8 @@ fn deep_expressions_are_refused() {
     ] {
         assert!(holds(&text).is_err(), "{text}");
     }
+    let message = holds(&"[".repeat(400)).expect_err("deep");
+    assert_eq!(message, "1:97: the expression is too deeply nested; at most 96 levels are possible");
     // The parser drops pairs of `!`, so the tree is not deep.
     assert_eq!(holds(&format!("{}true", "!".repeat(1019))), Ok(false));
     let questions: Vec<_> = (0..17).map(|key| format!("sum(ingress.flags, '{key}') > 1.0")).collect();

@@ -63,6 +63,53 @@ fn windows_of_one_period_count_together() {
     }
 }
 
+/// Each node has a template of its own. All get the values of the nodes together.
+#[test]
+fn templates_of_nodes_get_the_values_of_all_nodes() {
+    let document = json!({ "watch": "p", "scope": "fleet", "when": "sum(ingress.packets) > 10", "do": [
+        { "apply": { "name": "q", "template": "t", "expires": "1m", "variables": { "least": "{{sum(ingress.packets)}}" } } }] });
+    let document = serde_json::from_value(document).unwrap();
+    let mut rule = FleetRule::new(document, shape(&window(1)), LENGTH, RuleState::default()).unwrap();
+    let quiet = step(&mut rule, 1, [1, 2, 3]);
+    assert!(quiet.values.is_none() && quiet.actions.unwrap().is_empty());
+    let fired = step(&mut rule, 2, [5, 6, 7]);
+    let action = serde_json::to_value(&fired.actions.unwrap()[0]).unwrap();
+    assert_eq!((&action["apply"]["template"], &action["apply"]["config"]), (&json!("t"), &Value::Null));
+    assert_eq!(action["apply"]["variables"], json!({ "least": 18 }));
+    let values = fired.values.unwrap();
+    let fill = |text: &str| {
+        let template = json!({ "ingress": { "variables": { "least": text } } });
+        values.fill(&serde_json::from_value(template).unwrap())
+    };
+    let of = |text| fill(text).unwrap().ingress.unwrap().variables.unwrap();
+    assert_eq!(of("{{sum(ingress.packets) - sum(previous.ingress.packets)}}")["least"], json!(12));
+    assert!(fill("{{sum(ingress.missing)}}").unwrap_err().contains("missing"));
+}
+
+/// A few slow answers at one node are nothing among many fast ones elsewhere.
+#[test]
+fn a_percentile_is_that_of_all_nodes() {
+    let window = |slots: [(u64, u64); 2]| {
+        let entries = slots.map(|(slot, count)| json!({ "key": slot, "value": count }));
+        json!({ "window": { "seq": 1, "duration_ns": 10_000_000_000_u64 },
+            "ingress": { "latency": { "histogram": true, "entries": entries } } })
+    };
+    let (fast, slow) = (window([(3, 900), (4, 60)]), window([(4, 10), (10, 30)]));
+    let document = json!({ "watch": "p", "scope": "fleet", "when": "p95(ingress.latency) > 100", "do": [{ "mark": "slow" }] });
+    let document = serde_json::from_value(document).unwrap();
+    let mut rule = FleetRule::new(document, shape(&fast), LENGTH, RuleState::default()).unwrap();
+    let labels = BTreeMap::new();
+    let mut step = |period, documents: [&Value; 2]| {
+        let windows = ["a", "b"].into_iter().zip(documents);
+        let windows: Vec<_> =
+            windows.map(|(node, document)| NodeWindow { node, document, labels: &labels }).collect();
+        rule.step(period, &windows)
+    };
+    assert_eq!(step(1, [&fast, &slow]).decision, None);
+    let fired = step(2, [&slow, &slow]);
+    assert_eq!((fired.decision, nodes(&fired)), (Some(Decision::Fire { window: 2 }), vec!["a", "b"]));
+}
+
 /// The next process decides as the one before would have, from any decisions that daemons have noted.
 #[test]
 fn the_next_process_goes_on_from_what_daemons_remember() {
@@ -73,7 +120,7 @@ fn the_next_process_goes_on_from_what_daemons_remember() {
     for (period, packets) in (1..).zip(packets) {
         let found = step(&mut whole, period, packets).decision;
         let end = super::end_of(period, LENGTH);
-        // Each node tells the same.
+        // Each node tells the same event.
         let event = found.map(|found| FleetEvent { end, has_begun: matches!(found, Decision::Fire { .. }) });
         events.extend(event.into_iter().chain(event));
         decisions.push(found);
@@ -114,10 +161,6 @@ fn what_a_fleet_can_not_do_is_refused() {
         (json!({ "on": "some" }), "on"),
         (json!({ "scope": "world" }), "scope"),
         (json!({ "do": [{ "change": { "name": "q-{{window.seq}}", "sample": 2 } }] }), "do[0].change.name"),
-        (
-            json!({ "do": [{ "apply": { "name": "q", "template": "t", "expires": "1m" } }] }),
-            "do[0].apply.template",
-        ),
         (
             json!({ "do": [{ "apply": { "name": "q-{{window.seq}}", "probe": "dns", "expires": "1m" } }] }),
             "do[0].apply.name",

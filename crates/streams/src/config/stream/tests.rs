@@ -40,13 +40,16 @@ fn each_mistake_is_named_with_its_field_and_line() {
         ("name: \"/\"\nto: [\"file:///d\"]\n", "stream.yaml:1:1: name: \"/\" is not a name of a collector"),
         ("to: [\"file:///d\"]\nlisten: here\n", "stream.yaml:2:1: listen: \"here\" is not an address"),
         ("to: {\n", "stream.yaml:2:1"),
+        ("to:\n- kafka:\n  topic: t\n", "to[0]: one kind of receiver has its options below its name"),
+        ("to: [{ file: { directory: /d, every: 10 } }]\n", "to[0].file.every: 10 is not a time; write it as"),
+        ("- file:///d\n", "expected an object with `from` and `to`"),
     ] {
         let mistakes = read(text).expect_err(text);
         assert!(mistakes.iter().any(|mistake| mistake.contains(expected)), "{text}: {mistakes:?}");
     }
 }
 
-/// Receivers of one kind are the same only if everything is the same that decides where windows go.
+/// Two receivers of one kind are the same only if they agree in everything that decides where windows go.
 #[test]
 fn two_receivers_may_differ_in_any_part_of_their_place() {
     let is_twice = |kind: &str, first: &str, second: &str| {

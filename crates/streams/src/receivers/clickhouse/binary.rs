@@ -6,20 +6,21 @@ use super::columns::ChMetric;
 use crate::receiver::{ItemName, SeriesName, StreamGap};
 use crate::rows::cell::{Cell, nanoseconds, rows};
 use crate::rows::columns::ColumnKind;
+use crate::rows::head::DocumentHead;
 
 /// The earliest time that a column can hold: the beginning of 1900, in nanoseconds since 1970.
 const FIRST: i64 = -2_208_988_800_000_000_000;
 
 /// Adds the row of a window to `out`.
-pub fn window(name: &ItemName, document: &Value, out: &mut Vec<u8>) {
+pub fn window(name: &ItemName, document: &DocumentHead, out: &mut Vec<u8>) {
     identity(name, out);
-    let window = &document["window"];
+    let window = &document.window;
     number(window["duration_ns"].as_u64().unwrap_or_default(), out);
     number(window["lost_windows"].as_u64().unwrap_or_default(), out);
-    for part in [&document["interfaces"], &document["labels"]] {
+    for part in [&document.interfaces, &document.labels] {
         optional((!part.is_null()).then(|| part.to_string()).as_deref(), out);
     }
-    optional(document["approximate"].as_str(), out);
+    optional(document.approximate.as_deref(), out);
 }
 
 /// Adds the row of a gap to `out`.

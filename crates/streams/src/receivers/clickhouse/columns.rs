@@ -15,7 +15,7 @@ const TEXT: &str = "Nullable(String)";
 const SETTINGS: &str =
     "non_replicated_deduplication_window = 1000, fsync_after_insert = 1, fsync_part_directory = 1";
 
-/// A column. Its type is written as the server writes it.
+/// A column. `kind` is the type as the server writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChColumn {
     pub name: String,
@@ -29,7 +29,7 @@ pub struct ChTable {
     pub columns: Vec<ChColumn>,
     /// The columns by which rows are sorted. A merge keeps one of several rows that are equal in them.
     pub order: &'static [&'static str],
-    /// True if the rows of each month are files of their own.
+    /// True if each month has files of its own.
     pub by_month: bool,
     /// True if a table with columns of other types is left alone, and another one is made.
     pub has_variants: bool,

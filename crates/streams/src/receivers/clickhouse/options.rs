@@ -29,7 +29,7 @@ pub struct ClickhouseOptions {
     password_file: Option<PathBuf>,
     /// Authorities that have signed the server's certificate (PEM).
     ca: Option<PathBuf>,
-    /// The certificate that the stream shows (PEM). Without a password it stands for the user.
+    /// The certificate that the stream shows (PEM). Without a password, the certificate identifies the user.
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     /// How long windows are gathered for an insert. Each insert is a file of each table, which the server merges.

@@ -1,14 +1,14 @@
 //! The receiver: each batch is one insert into each table.
 //!
-//! There are no transactions over tables, so each table is asked which windows it has before the first ones of a series come. After a
-//! failure, all are asked again. Within a table a window is there as a whole or not at all.
+//! No transaction spans several tables. So the receiver asks each table for its windows before it sends the
+//! first ones of a series. After a failure, all are asked again. Within a table a window is there as a whole
+//! or not at all.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use serde_json::Value;
 use tokio::time::timeout;
 
 use super::binary::{self, EntryRows};
@@ -22,8 +22,9 @@ use crate::receiver::{
     StreamWindow,
 };
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
+use crate::rows::head::entries_of;
 use crate::rows::identifier::digest;
-use crate::rows::shapes::{ShapeGroup, by_shape, entries};
+use crate::rows::shapes::{PlacedWindow, ShapeGroup, by_shape};
 use crate::rows::shown::shown_rows;
 
 /// The time that a batch may take.
@@ -37,9 +38,6 @@ pub struct ClickhouseReceiver {
     /// Made anew after a failure.
     link: Option<ChLink>,
 }
-
-/// A window with its place in the batch.
-type Placed<'a> = (usize, &'a ItemName, Value);
 
 impl ClickhouseReceiver {
     pub fn new(options: Arc<ClickhouseOptions>, stream: String, limits: BatchLimits) -> Self {
@@ -59,7 +57,7 @@ impl ClickhouseReceiver {
             }
         }
         // The table of windows comes last: a window in this table is in all other tables, too.
-        let rows: Vec<&Placed<'_>> = groups.iter().flat_map(|group| &group.windows).collect();
+        let rows: Vec<&PlacedWindow<'_>> = groups.iter().flat_map(|group| &group.windows).collect();
         for at in add_windows(&mut link, &rows).await? {
             fates[at] = ItemFate::Stored;
         }
@@ -128,39 +126,43 @@ impl ReceiverOptions for ClickhouseOptions {
 async fn fresh<'a, 'b>(
     link: &mut ChLink,
     table: &ChTable,
-    windows: impl Iterator<Item = &'b Placed<'a>>,
-) -> Result<Vec<&'b Placed<'a>>, SendError>
+    windows: impl Iterator<Item = &'b PlacedWindow<'a>>,
+) -> Result<Vec<&'b PlacedWindow<'a>>, SendError>
 where
     'a: 'b,
 {
-    let windows: Vec<&Placed<'_>> = windows.collect();
-    let names: Vec<&ItemName> = windows.iter().map(|(_, name, _)| *name).collect();
+    let windows: Vec<&PlacedWindow<'_>> = windows.collect();
+    let names: Vec<&ItemName> = windows.iter().map(|placed| &placed.window.name).collect();
     link.look(table, &names).await?;
-    Ok(windows.into_iter().filter(|(_, name, _)| link.held(table, name) != Some(true)).collect())
+    Ok(windows.into_iter().filter(|placed| link.held(table, &placed.window.name) != Some(true)).collect())
 }
 
 /// Adds the entries of windows to the table of a metric.
-async fn add_entries(link: &mut ChLink, table: &ChMetric, windows: &[Placed<'_>]) -> Result<(), SendError> {
-    let counted = windows.iter().filter(|(_, _, document)| !entries(&table.metric, document).is_empty());
+async fn add_entries(
+    link: &mut ChLink,
+    table: &ChMetric,
+    windows: &[PlacedWindow<'_>],
+) -> Result<(), SendError> {
+    let counted = windows.iter().filter(|placed| placed.head.has_entries(&table.metric));
     let fresh = fresh(link, &table.table, counted).await?;
     let mut out = Vec::new();
-    for (_, name, document) in &fresh {
-        let mut rows = EntryRows::new(table, name);
-        entries(&table.metric, document).iter().for_each(|entry| rows.add(entry, &mut out));
+    for placed in &fresh {
+        let mut rows = EntryRows::new(table, &placed.window.name);
+        entries_of(placed.window, &table.metric, |entry| rows.add(entry, &mut out))?;
     }
-    insert(&link.server, &table.table, fresh.iter().map(|(_, name, _)| *name), out).await
+    insert(&link.server, &table.table, fresh.iter().map(|placed| &placed.window.name), out).await
 }
 
 /// Adds windows to the table of windows. Returns the places of those that it did not have.
-async fn add_windows(link: &mut ChLink, rows: &[&Placed<'_>]) -> Result<Vec<usize>, SendError> {
+async fn add_windows(link: &mut ChLink, rows: &[&PlacedWindow<'_>]) -> Result<Vec<usize>, SendError> {
     let table = windows();
     let (fresh, mut out) = (fresh(link, &table, rows.iter().copied()).await?, Vec::new());
-    fresh.iter().for_each(|(_, name, document)| binary::window(name, document, &mut out));
-    insert(&link.server, &table, fresh.iter().map(|(_, name, _)| *name), out).await?;
-    Ok(fresh.iter().map(|(at, ..)| *at).collect())
+    fresh.iter().for_each(|placed| binary::window(&placed.window.name, &placed.head, &mut out));
+    insert(&link.server, &table, fresh.iter().map(|placed| &placed.window.name), out).await?;
+    Ok(fresh.iter().map(|placed| placed.at).collect())
 }
 
-/// Inserts rows. The token stands for the windows and the columns: the same rows again have the same token.
+/// Inserts rows. The token identifies the windows and the columns: equal rows have equal tokens.
 async fn insert<'a>(
     server: &ChServer,
     table: &ChTable,
@@ -175,7 +177,8 @@ async fn insert<'a>(
     server.insert(table, &digest(&identity), rows).await
 }
 
-/// Adds a gap, but for the windows that the tables have or know as lost. Returns whether there were others.
+/// Adds a gap, but for the windows that the tables have or know as lost. Returns whether other windows
+/// remained.
 async fn add_gap(server: &ChServer, gap: &StreamGap) -> Result<bool, SendError> {
     let (table, SeriesName { node, instance, probe }) = (gaps(), &*gap.name.series);
     let [node, probe, instance] = [node, probe, instance].map(|name| text(name));

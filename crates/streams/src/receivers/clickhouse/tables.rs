@@ -7,7 +7,7 @@ use super::server::ChServer;
 use crate::receiver::SendError;
 use crate::rows::identifier::variant;
 
-/// Makes the database if it is missing. Only then does the user need the right to make one.
+/// Makes the database if it is missing. The user needs the right to make a database only if it is missing.
 pub async fn ensure_database(server: &ChServer) -> Result<(), SendError> {
     let database = &server.options.database;
     let sql = format!("SELECT 1 FROM system.databases WHERE name = {}", text(database));
@@ -18,7 +18,7 @@ pub async fn ensure_database(server: &ChServer) -> Result<(), SendError> {
 }
 
 /// Makes the table, or adds the columns that it lacks. If a column has another type, a table with another name takes its place.
-/// Returns the table with the name that it has.
+/// Returns the table, with its final name.
 pub async fn ensure(server: &ChServer, mut table: ChTable) -> Result<ChTable, SendError> {
     let Some(conflict) = fit(server, &table).await? else { return Ok(table) };
     if !table.has_variants {

@@ -233,7 +233,7 @@ impl ElementRegistry {
         unit: u16,
         description: &str,
     ) -> Element {
-        // A name has one type. A field of another type has it in its name.
+        // A name has one type. The name of a field of another type contains that type.
         let name = match self.known.get(name) {
             Some(known) if known.element.kind != kind => format!("{name}.{}", typed(kind)),
             _ => name.to_owned(),

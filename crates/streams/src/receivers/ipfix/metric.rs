@@ -1,4 +1,4 @@
-//! A metric as templates, and its entries as records of them.
+//! Metrics as templates, and entries of metrics as records of these templates.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -22,8 +22,8 @@ const WITH_REST: u64 = 1 << 63;
 /// The most addresses of either version in one record.
 const ADDRESSES: u32 = 62;
 
-/// The elements of the identity that a record begins with. The first has a fixed length: python3-ipfix 0.9 loops forever at
-/// records that begin with a variable one.
+/// The elements of the identity at the beginning of each record. The first element has a fixed length:
+/// python3-ipfix 0.9 loops forever at records that begin with a variable-length element.
 pub const IDENTITY: [Own; 4] = [Own::WindowSequence, Own::Node, Own::Probe, Own::Instance];
 
 /// The way in which the entries of a metric become records.
@@ -40,7 +40,7 @@ pub struct MetricTemplates {
     /// True if records need the window's times in place of those of a flow.
     pub with_start: bool,
     pub with_end: bool,
-    /// The templates by what differs between records: versions of addresses, and the rest.
+    /// The templates, by the properties in which records differ: the versions of addresses, and the rest.
     templates: HashMap<u64, u16>,
 }
 
@@ -62,7 +62,7 @@ enum FieldSource {
     Cpu,
 }
 
-/// The parts that a plan makes elements with.
+/// The data for the elements of a plan.
 struct Planner<'a> {
     registry: &'a mut ElementRegistry,
     metric: &'a MetricShape,
@@ -119,8 +119,8 @@ impl MetricTemplates {
         Self { head, scope, fields, rest, per_cpu, with_start, with_end, templates: HashMap::new() }
     }
 
-    /// Adds the records of an entry behind the octets that each begins with. Returns how many there are, and how many fields are
-    /// left out.
+    /// Adds the records of an entry. Each record begins with the octets in `head`. Returns the number of
+    /// records, and the number of fields that are left out.
     pub fn add(
         &mut self,
         session: &mut CollectorSession,
@@ -216,7 +216,7 @@ impl MetricTemplates {
         EncodedEntry { bytes, variant, omitted }
     }
 
-    /// A key may show more than its members: bits of its padding.
+    /// A key may show bits of its padding besides its members.
     fn shows_more(&self, key: &Value) -> bool {
         let is_known = |name: &String| {
             self.fields
@@ -337,6 +337,7 @@ const fn kind(content: &FieldContent) -> ElementType {
         | FieldContent::Text { .. }
         | FieldContent::Interface
         | FieldContent::Name { .. }
+        | FieldContent::Flags { .. }
         | FieldContent::Struct { .. }
         | FieldContent::Array { .. }
         | FieldContent::Entries { .. } => ElementType::Text,

@@ -56,7 +56,7 @@ pub struct IpfixOptions {
     /// The observation domain.
     #[serde(default)]
     domain: u32,
-    /// Over UDP, the octets of a datagram with its headers.
+    /// Over UDP, the octets of a datagram including headers.
     #[serde(default = "ethernet")]
     mtu: usize,
     /// Over UDP, the time after which templates are sent again.

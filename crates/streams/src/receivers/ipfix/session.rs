@@ -14,7 +14,7 @@ const TYPES: u16 = 256;
 /// The longest text in a type record.
 const DESCRIPTION: usize = 200;
 
-/// The elements of a type record (RFC 5610, section 3.1). The first two are its scope.
+/// The elements of a type record (RFC 5610, section 3.1). The first two elements are the scope.
 const TYPE_RECORD: [Element; 7] = [
     Element::iana(346, ElementType::Unsigned32), // privateEnterpriseNumber
     Element::iana(303, ElementType::Unsigned16), // informationElementId
@@ -35,7 +35,7 @@ pub struct SessionSettings {
     pub limit: usize,
 }
 
-/// The elements of a record, in order. The first are its scope, if it is one of options.
+/// The elements of a record, in order. The first elements are the scope of a record of options.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Template {
     pub scope: usize,
@@ -166,7 +166,7 @@ mod tests {
         assert!(session.take().is_empty());
         session.repeat_templates();
         let again: usize = session.take().iter().map(Vec::len).sum();
-        // Sets are in another order, so that there is one header of a set less or more.
+        // Sets have another order, so the number of set headers differs by one.
         assert!(first.abs_diff(again) <= 4, "{first} {again}");
     }
 }

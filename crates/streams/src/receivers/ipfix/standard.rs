@@ -7,16 +7,17 @@ use twinprobe_ebpf_common::window::shape::FieldContent;
 
 use super::element::{Element, ElementType, REVERSE};
 
-/// An element of IANA's registry, and the names of fields that mean it.
+/// An element of IANA's registry, and the names of fields with its meaning.
 #[derive(Debug)]
 pub struct StandardElement {
     pub name: &'static str,
     pub number: u16,
     pub kind: ElementType,
-    /// The content that a field must have, because its name alone is not enough.
+    /// The content that a field must have: its name alone does not suffice.
     content: StandardContent,
     fields: &'static [&'static str],
-    /// The same, counted from the deployment of the probe and not within a window.
+    /// The number of the element for counts since the deployment of the probe, instead of counts within a
+    /// window.
     total: Option<u16>,
 }
 
@@ -26,7 +27,7 @@ enum StandardContent {
     Number,
     /// An address of version 4 only.
     Ipv4,
-    /// An address of either version: in version 6 it is the element with this number.
+    /// An address of either version: addresses of version 6 have the element with this number.
     Address(u16),
     Mac,
     Time,
@@ -73,7 +74,8 @@ const fn other(
 
 /// The table: name, number, type, and the fields. <https://www.iana.org/assignments/ipfix>
 ///
-/// `IN_BYTES` and `bytes` of the library count frames with their Ethernet header, which IANA calls `layer2OctetDeltaCount`.
+/// `IN_BYTES` and `bytes` of the library count frames with Ethernet headers, which IANA calls
+/// `layer2OctetDeltaCount`.
 /// `octetDeltaCount` counts the octets of IP alone: `IN_OCTETS`.
 pub const STANDARD: &[StandardElement] = &[
     counter("octetDeltaCount", 1, 85, &["IN_OCTETS", "octets", "octets_total", "ip_bytes", "ip_bytes_total"]),
@@ -147,8 +149,8 @@ pub const FLOW_END: u16 = 153;
 /// 0 is ingress, 1 egress.
 pub const FLOW_DIRECTION: Element = Element::iana(61, ElementType::Unsigned8);
 
-/// Returns the element for a field of this name, if the content agrees with the name. `chosen` is the name of an element that a
-/// configuration or a tag says.
+/// Returns the element for a field of this name, if the content agrees with the name. `chosen` is the name of
+/// an element from a configuration or a tag.
 pub fn standard(
     field: &str,
     content: &FieldContent,
@@ -167,7 +169,7 @@ pub fn standard(
     found.or_else(|| registered(IpfixElement::named(chosen?)?, content, enterprise))
 }
 
-/// Returns an element that no field has by its name alone.
+/// Returns an element that a name alone does not select.
 fn registered(
     named: IpfixElement,
     content: &FieldContent,
@@ -200,6 +202,7 @@ fn registered(
             IpfixType::U8 | IpfixType::U16 | IpfixType::U32 | IpfixType::U64,
             FieldContent::Unsigned { .. }
             | FieldContent::Name { .. }
+            | FieldContent::Flags { .. }
             | FieldContent::Decimal { signed: false },
         )
         | (IpfixType::Ipv4, FieldContent::Ipv4)
@@ -234,7 +237,10 @@ impl StandardElement {
         let fits = match (self.content, content) {
             // A program may have a wider field than the element: there is no atomic OR on a byte. A record says if a number
             // is too large.
-            (StandardContent::Number, FieldContent::Unsigned { .. } | FieldContent::Name { .. }) => true,
+            (
+                StandardContent::Number,
+                FieldContent::Unsigned { .. } | FieldContent::Name { .. } | FieldContent::Flags { .. },
+            ) => true,
             (StandardContent::Number, FieldContent::Decimal { signed }) => !signed,
             (StandardContent::Ipv4 | StandardContent::Address(_), FieldContent::Ipv4)
             | (StandardContent::Mac, FieldContent::Mac)

@@ -75,7 +75,7 @@ impl CollectorLink {
         }
     }
 
-    /// Sends messages. Over UDP nothing says whether they arrive.
+    /// Sends messages. UDP confirms no arrival.
     pub async fn send(&mut self, messages: &[Vec<u8>]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => write(stream, messages).await,
@@ -111,17 +111,17 @@ impl CollectorLink {
             match self {
                 Self::Tcp(mut stream) => {
                     stream.shutdown().await?;
-                    drained(&mut stream).await
+                    ended(&mut stream).await
                 }
                 Self::Tls(mut stream) => {
                     stream.shutdown().await?;
-                    drained(&mut stream).await
+                    ended(&mut stream).await
                 }
                 Self::Udp { .. } => Ok(()),
             }
         });
         match closed.await {
-            Ok(closed) => closed.map_err(|error| SendError::caused("the collector has broken off", &error)),
+            Ok(closed) => closed.map_err(|error| SendError::caused("the collector does not confirm", &error)),
             Err(_) => Err(SendError::new(
                 "the collector does not close the connection after the last message; set confirm: false if it never does",
             )),
@@ -149,15 +149,16 @@ async fn write(stream: &mut (impl tokio::io::AsyncWrite + Unpin), messages: &[Ve
     stream.flush().await
 }
 
-async fn drained(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
-    let mut buffer = [0; 512];
-    loop {
-        match stream.read(&mut buffer).await {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            // The end of a TCP connection without the end of TLS.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            Err(error) => return Err(error),
-        }
+/// Waits for the end of the other side. Collectors of IPFIX send nothing, but a server of another protocol answers
+/// and then closes the connection, too.
+async fn ended(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+    const OTHER: &str =
+        "a program answers there, and collectors of IPFIX do not answer: is this the right port?";
+    match stream.read(&mut [0; 1]).await {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, OTHER)),
+        // The end of a TCP connection without the end of TLS.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+        Err(error) => Err(error),
     }
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use twinprobe_ebpf_common::field::names;
 use twinprobe_ebpf_common::window::shape::FieldContent;
 
 use super::element::ElementType;
@@ -13,8 +14,8 @@ const NTP_TO_UNIX: i64 = 2_208_988_800;
 const NANOSECONDS: i128 = 1_000_000_000;
 const NANOSECONDS_PER_MILLISECOND: i128 = 1_000_000;
 
-/// Adds the value to a record. Returns false if the element can't hold it; then the record has a zero, or
-/// nothing.
+/// Adds the value to a record. Returns false if the element can't hold the value; then the record has a zero,
+/// or nothing.
 pub fn put(out: &mut Vec<u8>, kind: ElementType, content: &FieldContent, value: &Value) -> bool {
     let before = out.len();
     if put_value(out, kind, content, value).is_some() {
@@ -103,6 +104,7 @@ fn unsigned(content: &FieldContent, value: &Value) -> Option<u64> {
         (FieldContent::Name { names }, Value::String(text)) => {
             names.iter().find(|name| name.name == *text).map(|name| name.value)
         }
+        (FieldContent::Flags { flags }, Value::String(text)) => names::flags_of(flags, text),
         (_, value) => value.as_u64(),
     }
 }
@@ -130,8 +132,8 @@ fn nanoseconds(value: &Value) -> Option<i128> {
     }
 }
 
-/// Returns a time as NTP writes it: seconds since 1900, and 2^32 parts of a second. A reader that cuts off the fraction of a
-/// nanosecond gets the same nanosecond. "Never" stays 0.
+/// Returns a time as NTP writes it: seconds since 1900, and 2^32 parts of a second. A reader that drops the
+/// fraction of a nanosecond gets the same nanosecond. "Never" stays 0.
 fn ntp(nanoseconds: i128) -> u64 {
     if nanoseconds == 0 {
         return 0;
@@ -203,6 +205,12 @@ mod tests {
         let names = FieldContent::Name {
             names: vec![twinprobe_ebpf_common::window::shape::ValueName { value: 17, name: "UDP".into() }],
         };
+        let flags = FieldContent::Flags { flags: names::TCP_FLAGS.map(str::to_owned).into() };
+        for value in [json!("SYN|ACK"), json!(18)] {
+            let mut out = Vec::new();
+            assert!(put(&mut out, ElementType::Unsigned16, &flags, &value));
+            assert_eq!(out, [0, 18]);
+        }
         for value in [json!("UDP"), json!(17)] {
             let mut out = Vec::new();
             assert!(put(&mut out, ElementType::Unsigned8, &names, &value));

@@ -11,6 +11,7 @@ use super::metric::{IDENTITY, MetricTemplates};
 use super::session::{CollectorSession, SessionSettings, Template};
 use super::value::{put, put_variable};
 use crate::receiver::{ItemName, SendError, StreamGap, StreamItem, StreamWindow};
+use crate::rows::head::{DocumentHead, entries_of};
 
 /// The part of a window's record behind its identity. It comes behind the records of all entries.
 const WINDOW: [Own; 7] = [
@@ -39,7 +40,7 @@ impl WindowEncoder {
         Self { session: CollectorSession::new(settings), more, plans: HashMap::new() }
     }
 
-    /// Adds an item. Returns the fields that are left out, since no message has room for them.
+    /// Adds an item. Returns the number of fields that are left out because no message has room for them.
     pub fn add(&mut self, item: &StreamItem) -> Result<u64, SendError> {
         match item {
             StreamItem::Window(window) => self.window(window),
@@ -73,24 +74,25 @@ impl WindowEncoder {
     }
 
     fn window(&mut self, window: &StreamWindow) -> Result<u64, SendError> {
-        let document = window.parsed()?;
+        let document = DocumentHead::of(window)?;
         let (mut records, mut omitted) = (0, 0);
-        for metric in &window.shape.metrics {
-            let entries = &document[metric.direction.name()][&metric.name]["entries"];
-            let Some(entries) = entries.as_array().filter(|entries| !entries.is_empty()) else { continue };
+        for metric in window.shape.metrics.iter().filter(|metric| document.has_entries(metric)) {
             let plan = Self::plan(&mut self.plans, &mut self.session, &self.more, &window.shape, metric);
-            let head = head(&window.name, metric, plan);
-            for entry in entries {
-                let (added, left_out) = plan.add(&mut self.session, &head, entry)?;
-                (records, omitted) = (records + added, omitted + left_out);
+            let (head, mut failure) = (head(&window.name, metric, plan), None);
+            entries_of(window, metric, |entry| match plan.add(&mut self.session, &head, entry) {
+                Ok((added, left_out)) => (records, omitted) = (records + added, omitted + left_out),
+                Err(error) => failure = Some(error),
+            })?;
+            if let Some(error) = failure {
+                return Err(error);
             }
         }
         let mut record = identity(&window.name);
         times(&mut record, &window.name, ElementType::Nanoseconds);
-        let lost = document["window"]["lost_windows"].as_u64().unwrap_or_default();
+        let lost = document.window["lost_windows"].as_u64().unwrap_or_default();
         [records, lost, omitted].iter().for_each(|number| record.extend(number.to_be_bytes()));
-        put_variable(&mut record, short(&document["interfaces"].to_string()));
-        put_variable(&mut record, short(document["approximate"].as_str().unwrap_or_default()));
+        put_variable(&mut record, short(&document.interfaces.to_string()));
+        put_variable(&mut record, short(document.approximate.as_deref().unwrap_or_default()));
         self.options(&WINDOW, &record)?;
         Ok(omitted)
     }

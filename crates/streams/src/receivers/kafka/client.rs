@@ -58,7 +58,7 @@ impl ClientContext for Told {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "librdkafka");
-        // This error follows the reason why the brokers are down, so it must not replace the reason.
+        // This error comes after the reason why the brokers are down, and must not replace that reason.
         if !matches!(error, KafkaError::Global(RDKafkaErrorCode::AllBrokersDown)) {
             self.0.lock().reason = Some(reason.to_owned());
         }
@@ -132,7 +132,7 @@ pub fn producer(options: &KafkaOptions, id: Option<&str>) -> Result<ClientConfig
         .set("enable.idempotence", "true")
         .set("linger.ms", "1")
         .set("compression.type", compression)
-        // The partition of a key as Kafka's own clients choose it.
+        // The partition of a key, chosen as Kafka's own clients choose it.
         .set("partitioner", "murmur2_random")
         // Producers request the end of the topic of cursors, including uncommitted messages.
         .set("isolation.level", "read_uncommitted");

@@ -1,4 +1,4 @@
-//! Kafka: a message for each window. The windows of a node and how far it is are one transaction.
+//! Kafka: a message for each window. The windows of a node and its position are one transaction.
 
 pub mod client;
 pub mod cursors;

@@ -27,7 +27,7 @@ pub struct KafkaPlace {
     pub stream: Arc<str>,
 }
 
-/// A producer that no other of its node can disturb without a failure.
+/// A producer that only another producer of its node can disturb without a failure.
 pub struct NodeProducer {
     place: KafkaPlace,
     producer: BaseProducer<Told>,
@@ -43,7 +43,8 @@ struct MessageStamp {
 }
 
 impl NodeProducer {
-    /// Makes a producer. With transactions it aborts those of an earlier producer of the node, and fences that producer off.
+    /// Makes a producer. With transactions, the new producer aborts those of an earlier producer of the node,
+    /// and fences that producer off.
     pub fn open(place: &KafkaPlace, node: &str, is_over: &dyn Fn() -> bool) -> Result<Self, SendError> {
         let (options, told) = (&place.options, Told::default());
         let id = format!("twinprobe/{}/{}/{}", part(node), part(&place.stream), options.topic);

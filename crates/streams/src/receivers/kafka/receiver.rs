@@ -1,7 +1,8 @@
 //! The receiver: the items of each node are a transaction of its own.
 //!
-//! A producer that met any error is thrown away. The next one of the node waits until the brokers have decided about the last
-//! transaction, and reads from the cursors whether it counts. So a batch whose outcome is not known can be sent again.
+//! A producer that met any error is thrown away. The next producer of the node waits until the brokers have
+//! decided about the last transaction, and reads from the cursors whether that transaction counts. So the
+//! stream can send a batch again if its outcome is not known.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct KafkaReceiver {
     nodes: HashMap<String, NodeProducer>,
 }
 
-/// Tells threads that their caller waits for them no longer.
+/// Tells threads that their caller no longer waits for them.
 struct WaitGuard(Arc<AtomicBool>);
 
 impl Drop for WaitGuard {
@@ -106,7 +107,8 @@ impl KafkaReceiver {
         }
     }
 
-    /// Makes the missing producers. Each fences off an earlier producer of its node before this reads the cursors.
+    /// Makes the missing producers. Each producer fences off an earlier producer of its node before this
+    /// function reads the cursors.
     async fn open(
         &mut self,
         waiting: &WaitGuard,

@@ -23,12 +23,12 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Tells whether the item, and so all before it, is there.
+    /// Tells whether the subject has the item, and so all items before it.
     pub fn has(&self, item: &StreamItem) -> bool {
         self.sequence > 0 && self.instance == item.name().series.instance && last(item) <= self.last
     }
 
-    /// Returns the item without the windows that are there.
+    /// Returns the item without the windows that the subject has.
     pub fn rest_of(&self, item: &Arc<StreamItem>) -> Arc<StreamItem> {
         match &**item {
             StreamItem::Gap(gap) if self.instance == gap.name.series.instance => {

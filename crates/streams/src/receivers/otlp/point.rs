@@ -1,4 +1,4 @@
-//! A point of a window: which data it is, and its message.
+//! A point of a window: its data, and its message.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub struct OtlpHead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointData {
     Gauge,
-    /// The counts, in the window or since the deployment.
+    /// The counts within the window or since the deployment.
     Sum {
         of_window: bool,
         is_monotonic: bool,
@@ -201,7 +201,7 @@ fn base<'a>(family: &SampleFamily<'a>) -> &'a str {
     family.name.strip_suffix("_total").unwrap_or(family.name)
 }
 
-/// Returns a unit as UCUM writes it, by its word.
+/// Returns the unit for a word, as UCUM writes units.
 fn unit(word: &str) -> &'static str {
     match word {
         "bytes" => "By",
@@ -211,7 +211,7 @@ fn unit(word: &str) -> &'static str {
     }
 }
 
-/// Returns the point of a number: an integer if it is one, with all digits.
+/// Returns the point of a number with all of its digits: an integer if the number is one.
 fn number(number: &str, attributes: Vec<KeyValue>, [start, end]: [u64; 2]) -> NumberDataPoint {
     let value = match number.parse() {
         Ok(integer) => number_data_point::Value::AsInt(integer),

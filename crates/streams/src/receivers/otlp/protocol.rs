@@ -53,6 +53,14 @@ impl OtlpMetrics {
         (self.seq == place).then(|| KeyValue { key: SEQ.to_owned(), value, ..KeyValue::default() })
     }
 
+    /// Adds the number of the window to points, if it stands there.
+    fn numbered(&self, window: &StreamWindow, mut points: Vec<OtlpPoint>) -> Vec<OtlpPoint> {
+        if let Some(seq) = self.seq(window, SeqPlace::Points) {
+            points.iter_mut().for_each(|point| point.add(seq.clone()));
+        }
+        points
+    }
+
     fn resource(&self, series: &SeriesName) -> Resource {
         let SeriesName { node, instance, probe } = series;
         let own = [
@@ -67,6 +75,11 @@ impl OtlpMetrics {
         let attributes = attributes.into_iter().map(|(name, value)| attribute(name, value)).collect();
         Resource { attributes, ..Resource::default() }
     }
+}
+
+/// Returns the start and the end of a window, in nanoseconds since 1970.
+fn nanoseconds(window: &StreamWindow) -> [u64; 2] {
+    times(&window.name).map(|time| u64::try_from(time).unwrap_or_default())
 }
 
 /// Returns the metrics of points that follow each other.
@@ -92,19 +105,22 @@ impl PushProtocol for OtlpMetrics {
         ]
     }
 
-    fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<OtlpPoint> {
-        let times = times(&window.name);
-        let [start, end] = times.map(|time| u64::try_from(time).unwrap_or_default());
-        let mut points = Vec::new();
+    fn about(&self, window: &StreamWindow) -> Vec<OtlpPoint> {
+        let [start, end] = nanoseconds(window);
         let probe = vec![("probe", window.name.series.probe.as_str().into())];
         let seconds = (end.saturating_sub(start) as f64 / 1e9).to_string();
-        for (name, unit, number) in
-            [(WINDOW_SECONDS, "s", seconds), (WINDOW_SEQ, "", window.name.seq.to_string())]
-        {
+        let facts = [(WINDOW_SECONDS, "s", seconds), (WINDOW_SEQ, "", window.name.seq.to_string())];
+        let points = facts.into_iter().map(|(name, unit, number)| {
             let sample = NamedSample { name, labels: probe.clone(), number: &number };
             let head = Arc::new(OtlpHead::of_window(name, unit));
-            points.push(head.point(&SamplePoint { samples: vec![sample] }, [start, end]));
-        }
+            head.point(&SamplePoint { samples: vec![sample] }, [start, end])
+        });
+        self.numbered(window, points.collect())
+    }
+
+    fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<OtlpPoint> {
+        let times = nanoseconds(window);
+        let mut points = Vec::new();
         // The resource says where the probe runs.
         let families = document
             .families
@@ -121,13 +137,10 @@ impl PushProtocol for OtlpMetrics {
                         Arc::clone(&heads[heads.len() - 1])
                     }
                 };
-                points.push(head.point(point, [start, end]));
+                points.push(head.point(point, times));
             }
         }
-        if let Some(seq) = self.seq(window, SeqPlace::Points) {
-            points.iter_mut().for_each(|point| point.add(seq.clone()));
-        }
-        points
+        self.numbered(window, points)
     }
 
     fn shown(&self, point: &OtlpPoint) -> Option<String> {
@@ -175,7 +188,7 @@ impl PushProtocol for OtlpMetrics {
     }
 
     fn is_final(&self, status: StatusCode) -> bool {
-        // OTLP 1: these may be sent again, all others must not.
+        // OTLP 1: clients may repeat a message after these statuses, and must not repeat it after others.
         ![429, 502, 503, 504].contains(&status.as_u16())
     }
 
@@ -196,6 +209,7 @@ mod tests {
     use super::*;
     use crate::receiver::ItemName;
     use crate::receivers::otlp::point::PointValue;
+    use crate::samples::parse::pieces;
 
     const DOCUMENT: &str = "# TYPE net_flow_bytes gauge\nnet_flow_bytes{probe=\"p\",direction=\"ingress\",key=\"other\"} 9007199254740993\n\
         # TYPE net_flow_longest_seconds gauge\nnet_flow_longest_seconds{probe=\"p\",direction=\"ingress\",key=\"a\"} 0.5\n\
@@ -203,6 +217,10 @@ mod tests {
         size_bytes_bucket{direction=\"ingress\",le=\"3.0\"} 4\nsize_bytes_bucket{direction=\"ingress\",le=\"+Inf\"} 5\n\
         size_bytes_gcount{direction=\"ingress\"} 5\nsize_bytes_gsum{direction=\"ingress\"} 17\n\
         # TYPE twinprobe_export_skipped counter\ntwinprobe_export_skipped_total 0\n# EOF\n";
+
+    fn document() -> SampleDocument<'static> {
+        pieces(DOCUMENT.as_bytes(), usize::MAX).unwrap().next().unwrap().unwrap()
+    }
 
     fn window() -> StreamWindow {
         let shape = serde_json::json!({ "digest": "d", "metrics": [{
@@ -224,8 +242,7 @@ mod tests {
     #[test]
     fn what_windows_count_are_deltas() {
         let (protocol, window) = (OtlpMetrics::new(BTreeMap::new(), SeqPlace::Scope), window());
-        let document = crate::samples::parse::document(DOCUMENT.as_bytes()).unwrap();
-        let points = protocol.points(&window, &document);
+        let points = protocol.points(&window, &document());
         let message = protocol.message(&[(&window, &points)]);
         let sizes: usize = points.iter().map(|point| protocol.size(point)).sum();
         assert!(message.len() < sizes + 512, "{} {sizes}", message.len());
@@ -253,10 +270,9 @@ mod tests {
     #[test]
     fn each_point_names_its_window_on_request() {
         let (protocol, window) = (OtlpMetrics::new(BTreeMap::new(), SeqPlace::Points), window());
-        let document = crate::samples::parse::document(DOCUMENT.as_bytes()).unwrap();
         let seq = protocol.seq(&window, SeqPlace::Points).unwrap();
         assert_eq!(seq.value.as_ref().unwrap().value, Some(any_value::Value::IntValue(7)));
-        for point in protocol.points(&window, &document) {
+        for point in protocol.about(&window).into_iter().chain(protocol.points(&window, &document())) {
             let attributes = match &point.value {
                 PointValue::Number(point) => &point.attributes,
                 PointValue::Histogram(point) => &point.attributes,

@@ -18,7 +18,7 @@ const JSON: &str = "jsonb";
 /// Text that is JSON. It may escape a zero character, which `jsonb` refuses.
 const JSON_TEXT: &str = "json";
 
-/// A column. Its type is written as `format_type` of the server writes it.
+/// A column. `kind` is the type as `format_type` of the server writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgColumn {
     pub name: String,
@@ -32,7 +32,7 @@ pub struct PgTable {
     pub columns: Vec<PgColumn>,
     /// The columns of the primary key.
     pub key: &'static [&'static str],
-    /// The column of its index by time.
+    /// The column for an index of the table by time.
     pub by_time: Option<&'static str>,
     /// True if a table with columns of other types is left alone, and another one is made.
     pub has_variants: bool,
@@ -126,7 +126,7 @@ pub const fn kind(kind: ColumnKind) -> &'static str {
         ColumnKind::Float { .. } => "double precision",
         ColumnKind::Bool => "boolean",
         ColumnKind::Text => TEXT,
-        // Its microseconds; a column beside it has the nanoseconds.
+        // The microseconds of the time; a column beside it has the nanoseconds.
         ColumnKind::Time => TIME,
         ColumnKind::Json => JSON,
     }

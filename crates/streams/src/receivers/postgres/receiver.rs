@@ -11,7 +11,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, SinkExt as _};
-use serde_json::Value;
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Transaction};
@@ -25,16 +24,17 @@ use crate::receiver::{
     BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, SeriesName, StreamItem, StreamWindow,
 };
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
+use crate::rows::head::entries_of;
 use crate::rows::identifier::LONGEST;
-use crate::rows::shapes::{ShapeGroup, by_shape, entries};
+use crate::rows::shapes::{PlacedWindow, ShapeGroup, by_shape};
 use crate::rows::shown::shown_rows;
 
 /// The time that a batch may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The bytes of rows that are sent at once.
 const CHUNK: usize = 1 << 18;
-/// A server whose client has disconnected must not keep the locks of its transaction. Windows that are
-/// acknowledged must be on its disk.
+/// A server whose client has disconnected must not keep the locks of its transaction. The server's disk must
+/// have the acknowledged windows.
 const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = '60s'; \
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
 
@@ -49,10 +49,22 @@ pub struct PostgresReceiver {
 /// The identity of a row in the table of windows, or of gaps.
 type RowKey = (String, String, String, i64);
 
-/// Windows of a batch that share their tables, with their places in the batch.
+/// Windows of a batch that share their tables.
 struct TableGroup<'a> {
     tables: Arc<[PgMetric]>,
-    windows: Vec<(usize, &'a ItemName, Value)>,
+    windows: Vec<PlacedWindow<'a>>,
+}
+
+/// The reason why a batch is not stored.
+enum BatchFailure {
+    Server(Error),
+    Document(SendError),
+}
+
+impl From<Error> for BatchFailure {
+    fn from(error: Error) -> Self {
+        Self::Server(error)
+    }
 }
 
 impl PostgresReceiver {
@@ -70,7 +82,10 @@ impl PostgresReceiver {
         let fixed = link.fixed_tables(&options).await?;
         let groups = groups(&mut link, &options, batch).await?;
         let stored = stored(&mut link, &options, &fixed, batch, &groups).await;
-        let fates = stored.map_err(|error| options.failed(&error))?;
+        let fates = stored.map_err(|failure| match failure {
+            BatchFailure::Server(error) => options.failed(&error),
+            BatchFailure::Document(error) => error,
+        })?;
         self.link = Some(link);
         Ok(Receipt(fates))
     }
@@ -122,18 +137,18 @@ async fn stored(
     (windows, gaps): &(PgTable, PgTable),
     batch: &[Arc<StreamItem>],
     groups: &[TableGroup<'_>],
-) -> Result<Vec<ItemFate>, Error> {
+) -> Result<Vec<ItemFate>, BatchFailure> {
     let transaction = link.client.transaction().await?;
     transaction.batch_execute(SETTINGS).await?;
     let rows = groups.iter().flat_map(|group| &group.windows);
-    let rows: Vec<Vec<PgCell>> = rows.map(|(_, name, document)| window(name, document)).collect();
+    let rows: Vec<Vec<PgCell>> = rows.map(|placed| window(&placed.window.name, &placed.head)).collect();
     let mut new = inserted(&transaction, &options.schema, windows, &rows).await?;
     let mut fates = vec![ItemFate::Repeat; batch.len()];
     for group in groups {
         // Only the first of two equal windows in a batch is new.
-        let fresh: Vec<&(usize, &ItemName, Value)> =
-            group.windows.iter().filter(|(_, name, _)| new.remove(&key(name))).collect();
-        fresh.iter().for_each(|(at, ..)| fates[*at] = ItemFate::Stored);
+        let fresh: Vec<&PlacedWindow<'_>> =
+            group.windows.iter().filter(|placed| new.remove(&key(&placed.window.name))).collect();
+        fresh.iter().for_each(|placed| fates[placed.at] = ItemFate::Stored);
         for table in group.tables.iter() {
             copy(&transaction, &options.schema, table, &fresh).await?;
         }
@@ -194,25 +209,30 @@ async fn copy(
     transaction: &Transaction<'_>,
     schema: &str,
     table: &PgMetric,
-    windows: &[&(usize, &ItemName, Value)],
-) -> Result<(), Error> {
-    if windows.iter().all(|(_, _, document)| entries(&table.metric, document).is_empty()) {
+    windows: &[&PlacedWindow<'_>],
+) -> Result<(), BatchFailure> {
+    if !windows.iter().any(|placed| placed.head.has_entries(&table.metric)) {
         return Ok(());
     }
     let sql = format!("COPY {} ({}) FROM STDIN", table.table.address(schema), table.table.names());
     let mut sink = pin!(transaction.copy_in::<_, Bytes>(&sql).await?);
     let mut buffer = BytesMut::new();
-    for (_, name, document) in windows {
-        let mut rows = MetricRows::new(table, name);
-        for entry in entries(&table.metric, document) {
+    for placed in windows {
+        let (mut rows, mut full) = (MetricRows::new(table, &placed.window.name), Vec::new());
+        let read = entries_of(placed.window, &table.metric, |entry| {
             rows.add(entry, &mut buffer);
             if buffer.len() >= CHUNK {
-                sink.send(buffer.split().freeze()).await?;
+                full.push(buffer.split().freeze());
             }
+        });
+        read.map_err(BatchFailure::Document)?;
+        for chunk in full {
+            sink.send(chunk).await?;
         }
     }
     sink.send(buffer.freeze()).await?;
-    sink.finish().await.map(drop)
+    sink.finish().await?;
+    Ok(())
 }
 
 impl ReceiverOptions for PostgresOptions {

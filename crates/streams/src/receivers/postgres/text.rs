@@ -8,16 +8,17 @@ use super::columns::PgMetric;
 use crate::receiver::{ItemName, SeriesName, StreamGap};
 use crate::rows::cell::{Cell, nanoseconds, rows};
 use crate::rows::columns::ColumnKind;
+use crate::rows::head::DocumentHead;
 
 /// A cell as text; `None` is NULL.
 pub type PgCell = Option<String>;
 
 /// Returns the cells of the table of windows.
-pub fn window(name: &ItemName, document: &Value) -> Vec<PgCell> {
+pub fn window(name: &ItemName, document: &DocumentHead) -> Vec<PgCell> {
     let SeriesName { node, instance, probe } = &*name.series;
-    let window = &document["window"];
+    let window = &document.window;
     let number = |name: &str| window[name].as_u64().unwrap_or_default();
-    let parts = [&document["interfaces"], &document["labels"]];
+    let parts = [&document.interfaces, &document.labels];
     // The column `rest` takes both parts if `jsonb` refuses one.
     let fits = parts.iter().all(|part| json_fits(&part.to_string()));
     let [interfaces, labels] = parts.map(|part| (fits && !part.is_null()).then(|| part.to_string()));
@@ -28,7 +29,7 @@ pub fn window(name: &ItemName, document: &Value) -> Vec<PgCell> {
     cells.extend([Some(name.seq.to_string()), start, end]);
     cells.extend(nanoseconds.map(|time| time.map(|time| time.to_string())));
     cells.extend([Some(number("duration_ns").to_string()), Some(number("lost_windows").to_string())]);
-    cells.extend([interfaces, labels, document["approximate"].as_str().map(str::to_owned)]);
+    cells.extend([interfaces, labels, document.approximate.clone()]);
     cells.push((!fits).then(|| rest.to_string()));
     cells
 }
@@ -114,7 +115,7 @@ fn add_cell(kind: ColumnKind, cell: &Cell, out: &mut BytesMut) -> bool {
     text.is_some() || *cell == Cell::Missing
 }
 
-/// Returns a time with its microseconds, which are the most that PostgreSQL has.
+/// Returns a time to the microsecond: PostgreSQL has no smaller unit.
 fn instant(nanoseconds: i64) -> Option<String> {
     Some(Timestamp::from_microsecond(nanoseconds.div_euclid(1_000)).ok()?.to_string())
 }

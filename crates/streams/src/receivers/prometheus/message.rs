@@ -61,6 +61,6 @@ pub enum RemotePoint {
         sample: WrittenSample,
         family: Arc<WrittenMetadata>,
     },
-    /// The metadata of a family. Only messages of 1.0 have it apart from the samples.
+    /// The metadata of a family. Only messages of 1.0 separate it from the samples.
     Family(Arc<WrittenMetadata>),
 }

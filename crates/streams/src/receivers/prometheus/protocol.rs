@@ -17,7 +17,7 @@ use crate::receiver::StreamWindow;
 use crate::samples::document::{NamedSample, SampleDocument, SampleKind};
 use crate::samples::window::{WINDOW_SECONDS, WINDOW_SEQ, is_of_window, times};
 
-/// The bytes of a sample beside the texts of its labels.
+/// The bytes of a sample without the texts of its labels.
 const OVERHEAD: usize = 24;
 /// The bytes of a label beside its texts.
 const LABEL: usize = 6;
@@ -49,7 +49,24 @@ impl RemoteWrite {
         Self { labels, version: RemoteVersion::default() }
     }
 
-    /// Returns the labels of a sample, by name. Labels of the document that have a name of ours get another one.
+    /// Returns a sample at the end of its window.
+    fn point(
+        &self,
+        window: &StreamWindow,
+        sample: &NamedSample<'_>,
+        value: f64,
+        family: &Arc<WrittenMetadata>,
+    ) -> RemotePoint {
+        let [_, end] = times(&window.name);
+        RemotePoint::Sample {
+            labels: self.labels(&window.name.series.node, sample),
+            sample: WrittenSample { value, time: end / 1_000_000 },
+            family: Arc::clone(family),
+        }
+    }
+
+    /// Returns the labels of a sample, by name. A label of the document gets another name if its name is one
+    /// of ours.
     fn labels(&self, node: &str, sample: &NamedSample<'_>) -> Vec<WrittenLabel> {
         let own = |name: &str| name == "node" || self.labels.contains_key(name);
         let mut labels: BTreeMap<String, String> = BTreeMap::new();
@@ -118,27 +135,26 @@ impl PushProtocol for RemoteWrite {
         self.version.has_turned(answer)
     }
 
-    fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<RemotePoint> {
-        let (name, mut points) = (&window.name, Vec::new());
-        let node = &*name.series.node;
+    fn about(&self, window: &StreamWindow) -> Vec<RemotePoint> {
+        let name = &window.name;
         let [start, end] = times(name);
-        let time = end / 1_000_000;
-        let mut add = |sample: &NamedSample<'_>, value: f64, family: &Arc<WrittenMetadata>| {
-            let (labels, family) = (self.labels(node, sample), Arc::clone(family));
-            points.push(RemotePoint::Sample { labels, sample: WrittenSample { value, time }, family });
-        };
-        let probe = vec![("probe", name.series.probe.as_str().into())];
-        for (family, unit, number) in
-            [(WINDOW_SECONDS, "seconds", (end - start) as f64 / 1e9), (WINDOW_SEQ, "", name.seq as f64)]
-        {
+        let labels = vec![("probe", name.series.probe.as_str().into())];
+        let about = |(family, unit, number): (&'static str, &str, f64)| {
+            let sample = NamedSample { name: family, labels: labels.clone(), number: "" };
             let metadata = Arc::new(metadata(SampleKind::Gauge, family, "", unit));
-            add(&NamedSample { name: family, labels: probe.clone(), number: "" }, number, &metadata);
-        }
-        let mut families = Vec::new();
+            self.point(window, &sample, number, &metadata)
+        };
+        let facts =
+            [(WINDOW_SECONDS, "seconds", (end - start) as f64 / 1e9), (WINDOW_SEQ, "", name.seq as f64)];
+        facts.into_iter().map(about).collect()
+    }
+
+    fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<RemotePoint> {
+        let (mut points, mut families) = (Vec::new(), Vec::new());
         for family in document.families.iter().filter(|family| is_of_window(family)) {
             let metadata = Arc::new(metadata(family.kind, family.name, &family.help, family.unit));
             for sample in family.points.iter().flat_map(|point| &point.samples) {
-                add(sample, sample.float(), &metadata);
+                points.push(self.point(window, sample, sample.float(), &metadata));
             }
             families.push(metadata);
         }
@@ -185,7 +201,7 @@ impl PushProtocol for RemoteWrite {
     }
 
     fn is_final(&self, status: StatusCode) -> bool {
-        // Both versions: the stream must not repeat messages after answers other than 429 and 5xx.
+        // Versions 1.0 and 2.0: the stream must not repeat messages after answers other than 429 and 5xx.
         status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS
     }
 

@@ -9,7 +9,7 @@ use crate::http::access::HttpAnswer;
 /// This header shows that the receiver has read a message of version 2.0. A receiver of 1.0 sees such a message as empty.
 const WRITTEN: &str = "x-prometheus-remote-write-samples-written";
 
-/// Nothing is known: 2.0 is tried.
+/// Nothing is known yet: the stream tries 2.0.
 const TRIED: u8 = 0;
 /// The receiver has read 2.0.
 const SECOND: u8 = 1;
@@ -72,7 +72,7 @@ mod tests {
             (&[(503, false), (401, false), (204, false), (204, false)], Some(2)),
             (&[(415, false)], Some(0)),
             (&[(400, false), (400, false)], Some(0)),
-            // Another receiver has taken the place of one that reads 2.0.
+            // Another receiver has replaced one that reads 2.0.
             (&[(400, true), (400, false), (204, false)], Some(2)),
         ] {
             let version = RemoteVersion::default();

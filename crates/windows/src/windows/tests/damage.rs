@@ -1,4 +1,5 @@
-//! Windows that are damaged or can't be read: they are reported, the others are as they were, and nothing is overwritten.
+//! Windows that are damaged or can't be read: they are reported, the others stay unchanged, and nothing is
+//! overwritten.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +12,7 @@ use crate::body::stored::{BodySource as _, WindowError};
 use crate::body::verified::FileState;
 use crate::retention::{Missing, RetentionLimits};
 
-/// Returns a body of a later version. Its magic, version and digest alone are as today.
+/// Returns a body of a later version. Only its magic, version and digest have the present form.
 fn newer() -> Vec<u8> {
     let mut bytes = b"tpwind77something new".to_vec();
     let digest = Sha256::digest(&bytes);
@@ -45,7 +46,7 @@ fn a_large_body_is_verified_once_and_again_after_a_change() {
     let windows = open(directory.path());
     let window = commit(&windows, 1, 6_000);
     let state = || FileState::of(&windows.content(&window).unwrap()).unwrap();
-    // A file that has just been written is not known yet.
+    // A file that was just written is not known yet.
     while !windows.bodies.verified.knows(window.id, state()) {
         drop(window.open_at_once(u64::MAX).unwrap());
         std::thread::yield_now();

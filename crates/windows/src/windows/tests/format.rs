@@ -98,7 +98,7 @@ fn what_is_not_committed_leaves_nothing() {
     assert_eq!(again.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
 }
 
-/// A daemon that is killed leaves files that no window names yet, or any more.
+/// A killed daemon leaves files that no window names yet, or no longer names.
 #[test]
 fn bodies_without_a_window_go_at_a_start() {
     let directory = directory();

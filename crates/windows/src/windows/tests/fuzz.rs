@@ -1,4 +1,4 @@
-//! Bodies that are damaged but have a right digest are refused or read: no length in them is believed.
+//! Bodies with damage and a right digest are refused or read: no length in them is believed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The bodies of all versions so far, which every later version must read. One of the present version is
+//! The bodies of all versions so far, which every later version must read. A body of the present version is
 //! also compared byte by byte: a change of the written bytes needs a new version and a new file here.
 //! `UPDATE_GOLDEN=1` writes the files that are missing.
 
@@ -134,7 +134,7 @@ fn windows_of_this_format_are_read_and_written() {
     assert_window("window-5", &head);
 }
 
-/// A window that holds the changes in its sums, here since a window of the previous format.
+/// A window with changes in its sums since a window of the previous format.
 #[test]
 fn windows_with_changes_are_read_and_written() {
     let (directory, windows) = with(7, &golden("window-5"));

@@ -20,7 +20,7 @@ fn those_who_wait_see_the_newest_window() {
     assert_eq!(*open(directory.path()).changed().borrow(), 1);
 }
 
-/// On a full disk no change is half done: if it can't be stored, it has no effect.
+/// On a full disk no change is half done: a change that can't be stored has no effect.
 #[test]
 fn on_a_full_disk_everything_stays_as_it_is() {
     let directory = directory();
@@ -81,7 +81,7 @@ fn only_configured_collectors_acknowledge() {
         (Ok(1), Ok(0), vec![1])
     );
     windows.set_limits(RetentionLimits { collectors: vec!["a".into()], ..RetentionLimits::default() });
-    assert_eq!(numbers(&windows), [0; 0], "nobody else has to");
+    assert_eq!(numbers(&windows), [0; 0], "no other collector has to");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     check(3, &[3], &[4, 5]);
     check(0, &[3], &[5]);
     let store = limited(0);
-    // No collector is named that misses any of them.
+    // All named collectors have acknowledged them.
     assert_eq!((store.of("a").statistics().lost, store.of("b").statistics().lost), (0, 0));
     assert_eq!(store.of("b").get(2).unwrap_err(), Missing::Outlived);
     assert_eq!(store.statistics()["b"], store.of("b").statistics());
@@ -203,7 +203,8 @@ fn a_removed_probe_leaves_nothing_and_nobody_brings_it_back() {
     }
 }
 
-/// A page needs only the sums of a window: its window is removed with the next one, and pushes out none that others wait for.
+/// A page needs only the sums of a window: the window is removed with the next one, and displaces no window
+/// that others wait for.
 #[test]
 fn windows_of_pages_take_nothing_from_collectors() {
     let directory = directory();
@@ -234,7 +235,7 @@ fn windows_of_pages_take_nothing_from_collectors() {
     assert_eq!(again, ClosedBy::Request);
 }
 
-/// A holder reads each window, however fast collectors are. Clients do not see the windows again that it holds.
+/// A holder reads each window, however fast collectors are. Clients do not see its held windows again.
 #[test]
 fn held_windows_stay_until_their_holders_have_used_them() {
     let directory = directory();

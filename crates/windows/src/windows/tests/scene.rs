@@ -170,7 +170,7 @@ impl Scene {
         let seq = candidates[at];
         let window = self.windows.get(seq).ok().or_else(|| self.windows.newest()).unwrap();
         if self.is_full {
-            // Nothing could say that the window is damaged.
+            // The full disk has no room for the note that the window is damaged.
             return;
         }
         damage(&self.path, &window, byte);
@@ -190,7 +190,7 @@ impl Scene {
         if in_order {
             database.close();
         } else {
-            // The process ends: it writes nothing back any more.
+            // The process ends without writing anything more.
             std::mem::forget(database);
         }
         self.store = store(&self.path);

@@ -292,7 +292,7 @@ fn a_window_takes_little_more_than_what_changed() {
     }
 }
 
-/// A window that builds on a damaged one is lost with it, and only that: the next window has whole sums.
+/// A damaged window takes only the window that builds on it with it: the next window has whole sums.
 #[test]
 fn a_damaged_window_takes_those_along_that_build_on_it() {
     let mut scene = Scene::new();

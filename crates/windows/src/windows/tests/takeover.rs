@@ -1,4 +1,4 @@
-//! Directories of files of an earlier version, in every state that a daemon could leave them in.
+//! Directories of files of an earlier version, in every state in which a daemon could leave them.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -76,7 +76,7 @@ impl Ledger {
             if answer.status == 404
                 && self.instance.as_ref().is_some_and(|instance| instance.kind.has_interval)
             {
-                // The list decides: the clock may have closed others meanwhile.
+                // The list decides: the clock may have closed other windows meanwhile.
                 continue;
             }
             ensure!(

@@ -175,7 +175,7 @@ fn interfaces_are_taken_out_of_patterns() {
             json!(["*", "eth0"]),
             json!(["eth*"]),
             "exclude_interfaces",
-            "takes out \"eth0\", which interfaces names",
+            "excludes \"eth0\", which interfaces contains",
         ),
         (json!(["*"]), json!(["lo", "lo"]), "exclude_interfaces[1]", "is listed twice"),
         (json!(["*"]), json!(["a/b"]), "exclude_interfaces[0]", "is not an interface name"),

@@ -1,5 +1,6 @@
-//! Metrics of one probe that exclude each other in OpenMetrics: two of their numbers would be one family, or one would
-//! have a name that the other reserves. A PUT looks for them, because each would cost the other its type.
+//! Metrics of one probe that exclude each other in OpenMetrics: two of their numbers would be one family, or
+//! one would have a name that the other family reserves. A PUT looks for them, because each metric would cost
+//! the other its type.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,17 +11,17 @@ use crate::encode::openmetrics::samples::FamilySamples;
 use crate::encode::openmetrics::series::MetricSeries;
 use crate::metric::Metric;
 
-/// Two numbers that need the same name.
+/// Two numbers with the same name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Collision {
     /// The name that both need.
     pub name: String,
-    /// The metrics, by their places among those that were given, and the fields of their values (empty for values without
-    /// fields). The later one comes last.
+    /// The metrics, by their places in the given list, and the fields of their values (empty for values
+    /// without fields). The later one comes last.
     pub of: [(usize, String); 2],
 }
 
-/// A number of a metric, and the family that it is in.
+/// A number of a metric, and its family.
 struct Owner<'a> {
     at: usize,
     series: &'a MetricSeries,

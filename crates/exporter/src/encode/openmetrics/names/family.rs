@@ -54,7 +54,7 @@ impl FamilyKind {
 /// A family of samples, which have one name.
 #[derive(Debug)]
 pub struct Family {
-    /// The name of its samples, which for a counter ends in [`TOTAL`].
+    /// The name of its samples; for a counter it ends in [`TOTAL`].
     pub name: String,
     pub kind: FamilyKind,
     /// The place of a series and the place of a value in it; no two have the same probe and direction.

@@ -29,7 +29,7 @@ impl Scale {
     pub const NANO: Self = Self::Decimal(NANO);
 }
 
-/// The units that are not base units: names as Prometheus' linter knows them.
+/// The units that are not base units, by the names in Prometheus' linter.
 const UNITS: [(&str, &str, Scale); 12] = [
     ("nanoseconds", "seconds", Scale::Decimal(-9)),
     ("microseconds", "seconds", Scale::Decimal(-6)),
@@ -71,7 +71,8 @@ impl Scale {
     /// Returns a bound in base units.
     pub fn of_bound(self, bound: f64) -> f64 {
         match self {
-            // The quotient of two exact numbers is the nearest one to the decimal fraction, a product is not.
+            // The quotient of two exact numbers is the nearest number to the decimal fraction, a product is
+            // not.
             Self::Decimal(power @ ..0) => bound / 10_f64.powi(-i32::from(power)),
             Self::Decimal(power) => bound * 10_f64.powi(power.into()),
             Self::Binary(power) => bound * 2_f64.powi(power.into()),
@@ -111,7 +112,7 @@ fn sum(boot: i128, since: u128) -> (bool, u128) {
     (time < 0, time.unsigned_abs())
 }
 
-/// Appends a decimal number whose point is moved: no digit is lost, which a float could not keep.
+/// Appends a decimal number with a moved point: no digit is lost, unlike in a float.
 fn shifted(out: &mut Vec<u8>, negative: bool, magnitude: u128, power: i8) {
     if negative {
         out.push(b'-');

@@ -1,5 +1,5 @@
-//! The removal of rows that come twice. Keys that differ have labels that differ: only a walk over a live trie, which starts
-//! again when a program deletes the key that it has reached, meets a key again.
+//! The removal of rows that come twice. Different keys have different labels. Only a walk over a live trie
+//! meets a key again: it starts again when a program deletes the key that it has reached.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -1,7 +1,7 @@
 //! The largest rows of a table with more rows than its metric may show, and the sum of the others.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::plan::{Plan, Scalar};
@@ -12,7 +12,7 @@ use crate::encode::openmetrics::samples::FamilySamples;
 use crate::encode::openmetrics::series::{MetricSeries, each_item};
 use crate::encode::openmetrics::text::integer;
 
-/// The name of a key that stands for all others.
+/// The name of a key that represents all others.
 const OTHER: &str = "other";
 /// The bits of the sum of the others.
 const WIDTH: u32 = 128;
@@ -20,14 +20,17 @@ const WIDTH: u32 = 128;
 /// A row and its size. Of two rows of the same size, the earlier one counts as larger.
 type Ranked = (i128, Reverse<u64>, Box<[u8]>, Box<[u8]>);
 
-/// Finds the largest of the prepared rows of a table, which come one after the other.
+/// Finds the largest of the prepared rows of a table. The rows come one after the other.
 #[derive(Debug, Default)]
 pub struct Ranking {
     /// The smallest comes first.
     rows: BinaryHeap<Reverse<Ranked>>,
     seen: u64,
-    others: HiddenRows,
+    others: HiddenTotals,
 }
+
+/// The totals of the rows that are not shown: one, or one for each interface that keys name.
+type HiddenTotals = BTreeMap<Box<[u8]>, HiddenRows>;
 
 /// The total of the rows that are not shown. Each value of the samples has a list of numbers: one for each CPU and each
 /// item of its arrays.
@@ -41,9 +44,8 @@ struct HiddenRows {
 #[derive(Debug)]
 pub struct Largest {
     rows: RawTable,
-    /// The label of the key of all other rows, and their sums.
-    label: String,
-    others: HiddenRows,
+    /// The labels that represent the keys of all other rows, and their sums.
+    others: Vec<(String, HiddenRows)>,
 }
 
 impl Ranking {
@@ -59,10 +61,11 @@ impl Ranking {
             }
             match self.rows.peek_mut() {
                 Some(mut least) if least.0.0 < size => {
-                    self.others.add(series, &least.0.3);
+                    let interface = series.interface(&least.0.2).into();
+                    self.others.entry(interface).or_default().add(series, &least.0.3);
                     *least = Reverse((size, Reverse(self.seen), key.into(), value.into()));
                 }
-                _ => self.others.add(series, value),
+                _ => self.others.entry(series.interface(key).into()).or_default().add(series, value),
             }
         }
     }
@@ -74,15 +77,17 @@ impl Ranking {
             rows.keys.extend_from_slice(&key);
             rows.values.extend_from_slice(&value);
         }
-        let label = if self.others.rows > 0 { other_label(series, &rows) } else { String::new() };
-        Largest { rows, label, others: self.others }
+        let labelled = self.others.into_iter();
+        let others =
+            labelled.map(|(interface, others)| (other_label(series, &rows, &interface), others)).collect();
+        Largest { rows, others }
     }
 }
 
 impl Largest {
     /// The number of rows that were added up.
-    pub const fn others(&self) -> usize {
-        self.others.rows
+    pub fn others(&self) -> usize {
+        self.others.iter().map(|(_, others)| others.rows).sum()
     }
 
     /// Writes the samples of one value of the samples of the table, in the family `name`.
@@ -93,8 +98,10 @@ impl Largest {
             row = series.write(name, of, &self.rows, row, out);
         }
         // The newest number of one key says nothing about the other keys.
-        if self.others.rows > 0 && of.join.rule != MergeRule::Last {
-            self.others.write([name, &series.labels, &self.label], series, (value, of), out);
+        if of.join.rule != MergeRule::Last {
+            for (label, others) in &self.others {
+                others.write([name, &series.labels, label], series, (value, of), out);
+            }
         }
     }
 }
@@ -166,11 +173,16 @@ fn size(series: &MetricSeries, rows: &RawTable, row: usize) -> i128 {
     size
 }
 
-/// Returns the label that stands for all keys that are not shown. If the key has only one label, this label has the
-/// same name, and a value that no shown key has.
-fn other_label(series: &MetricSeries, rows: &RawTable) -> String {
-    let [key] = &series.samples.keys[..] else { return format!(",key=\"{OTHER}\"") };
-    let mut label = format!("{}{OTHER}", key.label);
+/// Returns the label that represents all keys that are not shown, behind that of the interface. A key with only one label
+/// besides gets a label of the same name with a new value.
+fn other_label(series: &MetricSeries, rows: &RawTable, interface: &[u8]) -> String {
+    let mut of_interface = Vec::new();
+    series.interface_label(interface, &mut of_interface);
+    let of_interface = String::from_utf8_lossy(&of_interface);
+    let [key] = &series.samples.keys[usize::from(!interface.is_empty())..] else {
+        return format!("{of_interface},key=\"{OTHER}\"");
+    };
+    let mut label = format!("{of_interface}{}{OTHER}", key.label);
     let is_text = matches!(
         key.plan,
         Plan::Text { .. } | Plan::Scalar { kind: Scalar::Enum { .. } | Scalar::Ifindex, .. }

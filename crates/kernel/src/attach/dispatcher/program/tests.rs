@@ -36,7 +36,7 @@ struct Machine<'a> {
     random: Vec<u32>,
     /// The slots whose programs have run, in order.
     called: Vec<usize>,
-    /// The call whose epoch map was read last.
+    /// The call that last read its epoch map.
     followed: Option<usize>,
     /// For each call, whether it has twins.
     have_twins: Vec<bool>,
@@ -155,7 +155,7 @@ impl Machine<'_> {
     }
 }
 
-/// Returns the expected behaviour of a dispatcher: the verdict, and the slots that it calls.
+/// Returns the expected result of a dispatcher: the verdict, and the called slots.
 fn expected(
     hook: Hook,
     calls: &[Probed],

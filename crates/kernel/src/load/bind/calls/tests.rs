@@ -7,7 +7,7 @@ use crate::load::bind;
 use crate::plan::probe_plan::ProbePlan;
 use crate::plan::tests::scene::{FACTS, at, compile};
 
-/// Tables with programs, and how a program calls through one.
+/// Tables with programs, and a call of a program through a table.
 const TABLES: &str = r#"
     static long (*tail_call)(void *, void *, u32) = (void *)12;
     #define TABLE(NAME, ...) struct { \

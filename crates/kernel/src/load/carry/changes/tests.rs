@@ -67,7 +67,7 @@ fn each_field_joins_by_what_it_means() {
         let map = map_create(&create).unwrap();
         let key = |key: u8| [&[key, 0, 0, 0], &vec![0; key_size - 4][..]].concat();
         let cases: [(Option<Value>, Value, Value, Value); 4] = [
-            // The value as it was copied, the old programs' value, the new programs' value, and their join.
+            // The value at the copy, the old programs' value, the new programs' value, and their join.
             (
                 Some((9, 60, 100, 0x10, 64, 80, 500, 3)),
                 (19, 40, 120, 0x12, 63, 81, 900, 5),
@@ -80,7 +80,7 @@ fn each_field_joins_by_what_it_means() {
                 (11, 60, 150, 0x10, 61, 22, 800, 3),
                 (12, 60, 150, 0x10, 61, 22, 800, 3),
             ),
-            // Another map's entry, which is added; and one that is there but not used yet.
+            // An entry of another map, which is added; and an existing entry that is not used yet.
             (
                 None,
                 (3, 40, 90, 0x02, 63, 80, 700, 1),

@@ -234,7 +234,7 @@ fn what_is_no_journal_of_this_map_is_set_aside() {
     drain(&table, &mut journal).unwrap();
     journal.set(SegmentWord::Done, 1);
     drop(journal);
-    // One started row more than the rows that are done may be a pop under way.
+    // If one more row is started than done, it may be an unfinished pop.
     assert_eq!(pins.open(&table).len(), 2);
     pins.open(&table).set(SegmentWord::Done, 0);
     refused("0 of 2 rows are said to be");
@@ -283,7 +283,7 @@ fn the_copy_of_what_was_popped_does_not_fault() {
     assert!(more < 100, "{more} faults");
 }
 
-/// The journal has the same rows as a plain reading, in the same order.
+/// The journal has the rows of a plain reading in the same order.
 #[test]
 fn large_queues_are_drained_whole() {
     compare_with_a_plain_reading(20_000, 1);

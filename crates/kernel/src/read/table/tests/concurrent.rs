@@ -78,7 +78,8 @@ fn deletion_under_the_walk() {
                 let mut rows = Rows::new();
                 let mut sink = |chunk: &mut RawTable| {
                     collect(&mut rows, &table.layout, chunk);
-                    // The cursor is at the last keys of the chunk; every other key of the chunk is deleted, too.
+                    // The cursor is at the last keys of the chunk; the loop also deletes every other key of
+                    // the chunk.
                     for (index, (key, _)) in chunk.entries(&table.layout).enumerate() {
                         if index % 2 == 0 || index > 10 {
                             sys_map::map_delete(table.fd(), key).unwrap();
@@ -87,7 +88,7 @@ fn deletion_under_the_walk() {
                     ControlFlow::Continue(())
                 };
                 assert!(table.read_chunks(after, &mut sink).unwrap().is_continue());
-                // The rows have every entry: the reader deleted only entries that it had read.
+                // The rows have every entry: the reader deleted only entries from its readings.
                 assert_eq!(rows, expected, "{kind:?} {:?} {after:?}", access.strategy);
             }
         }

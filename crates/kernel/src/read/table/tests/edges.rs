@@ -37,7 +37,7 @@ fn the_last_batch_has_a_count() {
     assert_eq!((outcome.errno(), outcome.count), (libc::ENOENT, 10));
 }
 
-/// ENOTSUPP and EPERM leave the count as it was passed in, although nothing was moved.
+/// ENOTSUPP and EPERM do not change the count that the caller has passed, although no entry has moved.
 #[test]
 fn a_refused_call_moves_nothing() {
     const ENOTSUPP: i32 = 524;

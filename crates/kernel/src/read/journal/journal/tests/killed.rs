@@ -118,7 +118,7 @@ fn of_a_queue_nothing_is_lost() {
     });
 }
 
-/// Every entry that is added during the drain is taken once or is still in the map.
+/// The drain takes every entry that is added meanwhile once, or leaves the entry in the map.
 #[test]
 fn of_a_hash_nothing_is_lost_while_it_grows() {
     let (pins, map) = pinned("hash", MapKind::Hash);

@@ -1,8 +1,11 @@
-//! IPFIX: nfdump, tshark and python3-ipfix agree with the documents, and each window arrives, over all kills.
+//! IPFIX: nfdump, goflow2, tshark and python3-ipfix agree with the documents, and each window arrives, over all kills.
+
+mod reading;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::UdpSocket;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::certificates::Certificates;
+use twinprobe_tests::named;
 use twinprobe_tests::pidfd::{open_pidfd, send_signal};
 use twinprobe_tests::replays::{append, head};
 use twinprobe_tests::scaled;
@@ -19,11 +23,12 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
 use crate::flows::{FlowNode, send_all};
-use crate::ipfix_reading::{
-    Running, SeenFlow, by_nfdump, by_python, collected, collector, flows_of, millisecond, of_documents,
-};
 use crate::scene::{Node, Stream, configuration, free_port};
 use crate::tables::layouts::{close, counting};
+use reading::{
+    Running, SeenFlow, by_goflow2, by_nfdump, by_python, collected, collector, flows_of, millisecond,
+    of_documents,
+};
 
 /// Packets of IPv4 without a link layer, in captures.
 const RAW: u32 = 228;
@@ -119,7 +124,7 @@ fn by_tshark(capture: &Path, field: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Everybody reads the same flows from datagrams: the documents, nfdump, python3-ipfix and tshark.
+/// Everybody reads the same flows from datagrams: the documents, nfdump, goflow2, python3-ipfix and tshark.
 #[test]
 fn collectors_agree_with_the_documents() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -137,6 +142,7 @@ fn collectors_agree_with_the_documents() -> Result<()> {
     assert_eq!(seen, flows, "nfdump");
     let file = directory.path().join("messages.ipfix");
     fs::write(&file, messages.concat())?;
+    assert_eq!(by_goflow2(&file)?, flows, "goflow2");
     let records = by_python(&[file])?;
     assert_eq!(flows_of(&records)?, flows, "python3-ipfix");
     the_rest_agrees(&records, &documents)?;
@@ -162,7 +168,8 @@ fn collectors_agree_with_the_documents() -> Result<()> {
     Ok(())
 }
 
-/// A tag of the source gives a field its element. A name that is none is refused, with the field and similar names.
+/// A tag of the source gives a field its element. A name without an element is refused, with the field and
+/// similar names.
 #[test]
 fn a_tag_names_the_element_of_a_field() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -204,7 +211,7 @@ fn the_rest_agrees(records: &[Value], documents: &[Value]) -> Result<()> {
         let end = document["window"]["end"].as_str().context("an end")?;
         let shown = window["windowEnd"].as_str().context("an end")?;
         ensure!(millisecond(shown) == millisecond(end), "{shown} {end}");
-        let sum = |records: &mut dyn Iterator<Item = &Value>| records.filter_map(Value::as_u64).sum::<u64>();
+        let sum = |records: &mut dyn Iterator<Item = &Value>| records.filter_map(named::number).sum::<u64>();
         let entries =
             |table: &str| document["ingress"][table]["entries"].as_array().cloned().unwrap_or_default();
         let both: Vec<Value> = [entries("flows"), entries("flows_ipv6")].concat();
@@ -231,7 +238,7 @@ fn packets_by_window(records: &[Value]) -> BTreeMap<(String, u64), u64> {
     for record in records.iter().filter(|record| record.get("packetDeltaCount").is_some()) {
         let seq = record["windowSequence"].as_u64().unwrap_or_default();
         let instance = record["instance"].as_str().unwrap_or_default().to_owned();
-        // A window that came twice has the same records again.
+        // A repeated window has the same records again.
         distinct.insert(
             (instance, seq, record.to_string()),
             record["packetDeltaCount"].as_u64().unwrap_or_default(),
@@ -269,7 +276,8 @@ fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
     let mut documents = Vec::new();
     for kill in 0..scaled(6, 100) {
         documents.push(node.window()?);
-        // Another moment each time: while the batch waits, on its way, before its acknowledgement.
+        // Each kill comes at another moment: while the batch waits, on its way, or before its
+        // acknowledgement.
         thread::sleep(Duration::from_millis(271 * kill % 1_300));
         if kill % 2 == 0 {
             stream.kill()?;
@@ -288,6 +296,31 @@ fn each_window_arrives_over_tcp_whatever_is_killed() -> Result<()> {
     Ok(())
 }
 
+/// A server of another protocol also closes the connection, but it answers before.
+#[test]
+fn a_server_of_another_protocol_confirms_nothing() -> Result<()> {
+    let (directory, node, listener) =
+        (tempfile::tempdir()?, FlowNode::new()?, TcpListener::bind("127.0.0.1:0")?);
+    node.window()?;
+    let address = listener.local_addr()?.to_string();
+    thread::spawn(move || -> Result<()> {
+        for connection in listener.incoming() {
+            let mut connection = connection?;
+            connection.read_to_end(&mut Vec::new())?;
+            connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?;
+        }
+        Ok(())
+    });
+    let sent =
+        send_all(&node.configuration(directory.path(), &json!({ "ipfix": { "collector": address } }))?);
+    ensure!(
+        sent.as_ref().is_err_and(|error| error.to_string().contains("is this the right port?")),
+        "{sent:?}"
+    );
+    ensure!(node.unacknowledged() == 1, "nothing is acknowledged");
+    Ok(())
+}
+
 /// TLS: a collector whose certificate has no signature of an authority gets nothing, nor does one that refuses the stream.
 #[test]
 fn tls_needs_authorities_on_both_sides() -> Result<()> {
@@ -297,7 +330,7 @@ fn tls_needs_authorities_on_both_sides() -> Result<()> {
     let documents = [node.window()?];
     let _collector =
         collector(port, &kept, &["server", "server-key", "authority"].map(|name| files.path(name)))?;
-    wait_for("the collector", PATIENCE, || Ok(std::net::TcpStream::connect(("127.0.0.1", port)).map(drop)?))?;
+    wait_for("the collector", PATIENCE, || Ok(TcpStream::connect(("127.0.0.1", port)).map(drop)?))?;
     let to = |ca: &str| json!({ "ipfix": { "collector": format!("127.0.0.1:{port}"), "transport": "tls", "ca": files.path(ca) } });
     let mut shown = to("authority");
     shown["ipfix"]["cert"] = json!(files.path("client"));

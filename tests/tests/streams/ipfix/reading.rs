@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
 use serde_json::Value;
+use twinprobe_tests::named;
+use twinprobe_tests::servers::tool;
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/ipfix_reading.py");
-/// The interpreter that Debian's packages are for.
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/ipfix/reading.py");
+/// The interpreter for Debian's packages.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// A process that is killed on drop.
@@ -30,7 +33,7 @@ impl Drop for Running {
 }
 
 /// The facts about a flow that every reader can tell.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct SeenFlow {
     pub source: String,
     pub destination: String,
@@ -54,7 +57,7 @@ pub fn of_documents(documents: &[Value]) -> Result<Vec<SeenFlow>> {
             for entry in document["ingress"][table]["entries"].as_array().context("entries")? {
                 let (key, value) = (&entry["key"], &entry["value"]);
                 let number = |part: &Value, name: &str| {
-                    part[name].as_u64().with_context(|| format!("{name} in {entry}"))
+                    named::number(&part[name]).with_context(|| format!("{name} in {entry}"))
                 };
                 let text = |part: &Value, name: &str| {
                     part[name].as_str().map(str::to_owned).with_context(|| format!("{name} in {entry}"))
@@ -93,6 +96,15 @@ pub fn by_python(files: &[PathBuf]) -> Result<Vec<Value>> {
     let read: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(read["types"].as_u64() > Some(10), "{}", read["types"]);
     Ok(read["records"].as_array().context("records")?.clone())
+}
+
+/// Returns the flows that goflow2 finds in a file.
+pub fn by_goflow2(file: &Path) -> Result<Vec<SeenFlow>> {
+    let output = Command::new(tool("bin/goflow2")?).arg(file).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut found: Vec<SeenFlow> = serde_json::from_slice(&output.stdout)?;
+    found.sort();
+    Ok(found)
 }
 
 /// Starts a collector on this port. It keeps its messages in `directory`.

@@ -1,7 +1,7 @@
 """Reads IPFIX with python3-ipfix.
 
-ipfix_reading.py read FILE...: prints all records as JSON. It knows no element of ours but what type records say.
-ipfix_reading.py collect PORT DIRECTORY [CERT KEY CLIENTS]: stores what each connection sends as a file, then closes the connection.
+reading.py read FILE...: prints all records as JSON. It knows our elements only from type records.
+reading.py collect PORT DIRECTORY [CERT KEY CLIENTS]: stores what each connection sends as a file, then closes the connection.
 """
 
 import datetime

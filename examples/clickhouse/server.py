@@ -1,34 +1,43 @@
-"""The HTTP interface of ClickHouse before its real engine, which PyPI has as a library: there is no package of a server.
+"""The HTTP interface of ClickHouse before its engine, for tries and for tests: PyPI has the engine as `chdb`, no package has the server.
 
-clickhouse_server.py PORT DIRECTORY AUTHORITY CERTIFICATE KEY: keeps the data in DIRECTORY, and speaks TLS with clients that show a certificate.
-One request at a time; what the engine says is answered as the server would.
+server.py PORT DIRECTORY [--tls AUTHORITY CERTIFICATE KEY] [--access FILE]: listens on 127.0.0.1 and keeps the data in DIRECTORY. With --tls it
+speaks TLS with clients that show a certificate, with --access it asks for the USER:PASSWORD in FILE. It serves one request at a time, and
+answers like the server.
 """
 
+import argparse
 import base64
 import os
 import re
 import ssl
-import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
 from chdb.session import Session
 
-PORT, DIRECTORY, AUTHORITY, CERTIFICATE, KEY = sys.argv[1:]
-# Parameters that are no settings of the engine.
+parser = argparse.ArgumentParser()
+parser.add_argument("port", type=int)
+parser.add_argument("directory")
+parser.add_argument("--tls", nargs=3, metavar=("AUTHORITY", "CERTIFICATE", "KEY"))
+parser.add_argument("--access", type=argparse.FileType("rb"))
+arguments = parser.parse_args()
+# Parameters that the engine does not take.
 OTHERS = {"query", "query_id", "default_format", "wait_end_of_query"}
-ALLOWED = "Basic " + base64.b64encode(b"archive:hunter2").decode()
-session = Session(os.path.join(DIRECTORY, "engine"))
+ALLOWED = arguments.access and "Basic " + base64.b64encode(arguments.access.read().strip()).decode()
+session = Session(os.path.join(arguments.directory, "engine"))
 
 
 class Handler(BaseHTTPRequestHandler):
     timeout = 20
 
+    def do_GET(self):
+        self.answer(200, b"Ok.\n")
+
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         parameters = dict(parse_qsl(urlsplit(self.path).query))
-        if self.headers["Authorization"] != ALLOWED:
-            return self.answer(403, b"Code: 516. DB::Exception: archive: Authentication failed. (AUTHENTICATION_FAILED)")
+        if ALLOWED and self.headers["Authorization"] != ALLOWED:
+            return self.answer(403, b"Code: 516. DB::Exception: Authentication failed. (AUTHENTICATION_FAILED)")
         try:
             self.answer(200, self.run(parameters, body))
         except Exception as error:
@@ -42,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
             sql = f"{body.decode()} {clause}"
         else:
             # The engine reads rows from a file, as the server does from the body.
-            path = os.path.join(DIRECTORY, "rows")
+            path = os.path.join(arguments.directory, "rows")
             with open(path, "wb") as file:
                 file.write(body)
             sql = sql.replace(" FORMAT ", f" FROM INFILE '{path}' {clause} FORMAT ", 1)
@@ -68,11 +77,13 @@ class Server(HTTPServer):
         """A client that was killed is no event."""
 
 
-server = Server(("127.0.0.1", int(PORT)), Handler)
-context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-context.load_cert_chain(CERTIFICATE, KEY)
-context.load_verify_locations(AUTHORITY)
-context.verify_mode = ssl.CERT_REQUIRED
-# The handshake is the first read, so that a connection without one keeps others waiting for a time only.
-server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+server = Server(("127.0.0.1", arguments.port), Handler)
+if arguments.tls:
+    authority, certificate, key = arguments.tls
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    # The first read does the handshake, so a connection without one delays others only until the timeout.
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 server.serve_forever()
