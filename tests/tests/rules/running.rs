@@ -40,7 +40,9 @@ fn collectors_take_no_window_from_a_rule() -> Result<()> {
     let (mut again, _) = receiver.accept()?;
     ensure!(again.read(&mut [0; 4096])? > 0, "the notification comes again");
     again.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")?;
-    let status = wait_for_rule(&daemon, "many", |status| status["window"] == 5)?;
+    let status = wait_for_rule(&daemon, "many", |status| {
+        status["window"] == 5 && status["firings"][0]["ended"].is_string()
+    })?;
     ensure!(status["missed"] == 0 && status["state"] == "watching", "{status}");
     let firing = &status["firings"][0];
     ensure!(firing["window"] == 1 && firing["ended"].is_string(), "{status}");

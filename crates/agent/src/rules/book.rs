@@ -305,6 +305,8 @@ impl RuleBook {
         let state = match (&stored.state.stopped, stored.state.firing) {
             (Some(_), _) => "stopped",
             (None, Some(_)) => "firing",
+            // Its probes are still there.
+            (None, None) if stored.is_ending => "firing",
             (None, None) if exists(&stored.document.watch) => "watching",
             (None, None) => "waiting",
         };
