@@ -7,6 +7,8 @@ use twinprobe_store::Durable;
 
 use crate::body::content::Content;
 use crate::body::draft::BodyDraft;
+use crate::body::format::Unusable;
+use crate::body::head::WindowHead;
 use crate::body::stored::{BodySource, StoredWindow, WindowError, WindowReader};
 use crate::body::verified::VerifiedBodies;
 use crate::rows::{self, SqlTable};
@@ -38,6 +40,19 @@ impl BodySource for Windows {
 
     fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>> {
         self.index.lock().below(window)
+    }
+
+    fn whole_head(&self, window: &StoredWindow) -> Result<Arc<WindowHead>, Unusable> {
+        let first = self.below(window).into_iter().next();
+        let Some(whole) = first.filter(|first| first.seq() == window.from) else {
+            return Err(Unusable::Damaged(format!("it builds on window {}, which is missing", window.from)));
+        };
+        if let Some(head) = self.whole_heads.get(whole.id) {
+            return Ok(head);
+        }
+        let head = whole.read_alone(self).map_err(|error| whole.is_built_on(error))?.head;
+        self.whole_heads.insert(whole.id, Arc::clone(&head));
+        Ok(head)
     }
 
     fn verified(&self) -> &VerifiedBodies {

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::body::head::WindowHead;
 use crate::body::stored::StoredWindow;
 use crate::windows::Windows;
 
@@ -48,10 +49,26 @@ impl Windows {
         })
     }
 
-    /// Notes that a window is on disk.
-    pub fn note_stored(&self, window: &StoredWindow) {
+    /// Notes that a window is on disk. `head` is its head if later windows can hold the changes since.
+    pub fn note_stored(&self, window: &StoredWindow, head: Option<Arc<WindowHead>>) {
         if window.from == window.seq() {
             self.begins_anew.store(false, Ordering::Relaxed);
         }
+        if let Some(head) = head {
+            self.whole_heads.insert(window.id, head);
+        }
+    }
+
+    /// Returns the head that the body of a window gets: without the metrics that the window with whole sums describes, if that
+    /// head is in memory. No window waits for a disk here.
+    pub fn head_of_body(&self, head: &WindowHead, from: u64) -> Option<WindowHead> {
+        head.changes.as_ref()?;
+        let index = self.index.lock();
+        let newest = index.newest()?;
+        let below = index.below(newest);
+        let whole = below.first().unwrap_or(newest);
+        let id = (whole.seq() == from).then_some(whole.id)?;
+        drop(index);
+        head.without_described(&*self.whole_heads.get(id)?)
     }
 }

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 pub use twinprobe_ebpf_common::window::{Listing, WindowStatistics};
 use twinprobe_store::{self as store, Database, Durable, Ticket};
 
+use crate::body::described::WholeHeads;
 use crate::body::draft::{Bodies, Body, LARGEST};
 use crate::body::head::ClosedBy;
 use crate::body::stored::{BodySource, StoredWindow};
@@ -45,6 +46,7 @@ pub struct Windows {
     keep_free: u64,
     /// True if the next window must have whole sums.
     pub begins_anew: AtomicBool,
+    pub whole_heads: WholeHeads,
     /// The instant until which there is enough room, so that no check is needed.
     roomy_until: Mutex<Option<Instant>>,
     /// `None` if no client needs a message.
@@ -56,7 +58,6 @@ pub struct Windows {
 
 /// True if the store has a row of the series.
 pub type IsStored = bool;
-
 /// The turn of one change.
 pub type ChangeTurn = ArcMutexGuard<RawMutex, IsStored>;
 
@@ -78,7 +79,6 @@ impl std::fmt::Debug for Submitted {
 
 /// The part of a small file system that windows leave free, where `keep_free` is more.
 const KEEP_FREE_PART: u64 = 20;
-
 /// If this many bytes are free beyond the needed room, the daemon skips the check for the clock's next windows, for this long.
 const ROOMY: u64 = 1 << 30;
 const ROOMY_FOR: Duration = Duration::from_millis(100);
@@ -115,6 +115,7 @@ impl Windows {
                 itself: Weak::clone(itself),
                 keep_free,
                 begins_anew: false.into(),
+                whole_heads: WholeHeads::default(),
                 roomy_until: Mutex::default(),
                 told,
                 #[cfg(test)]

@@ -20,6 +20,8 @@ pub struct WindowWriter {
     window: StoredWindow,
     /// The window since which this one holds the changes; `None` if this one has whole sums.
     since: Option<u64>,
+    /// The head, if later windows can hold the changes since this one.
+    whole: Option<Arc<WindowHead>>,
 }
 
 /// A window that was handed to the store. Until [`Self::list`] nothing else of the probe can be changed.
@@ -28,6 +30,7 @@ pub struct WindowWriter {
 pub struct Filed {
     windows: Arc<Windows>,
     window: Arc<StoredWindow>,
+    whole: Option<Arc<WindowHead>>,
     submitted: Submitted,
 }
 
@@ -41,7 +44,10 @@ impl Windows {
         let from = from.unwrap_or(head.window.seq);
         let window = StoredWindow { id: draft.id, from, ..StoredWindow::new(head, source) };
         let since = head.changes.as_ref().map(|changes| changes.since);
-        Ok(WindowWriter { windows: Arc::clone(self), encoder: Encoder::new(draft, head)?, window, since })
+        let whole = head.has_whole_sums().then(|| Arc::new(head.clone()));
+        let short = self.head_of_body(head, from);
+        let encoder = Encoder::new(draft, short.as_ref().unwrap_or(head))?;
+        Ok(WindowWriter { windows: Arc::clone(self), encoder, window, since, whole })
     }
 }
 
@@ -59,7 +65,7 @@ impl WindowWriter {
 
     /// Hands the window to the store. Several windows that are filed before the first is listed share one commit.
     pub fn file(self) -> io::Result<Filed> {
-        let Self { windows, encoder, mut window, since } = self;
+        let Self { windows, encoder, mut window, since, whole } = self;
         let body = encoder.finish()?.0.finish()?;
         (window.entry.bytes, window.is_file) = (body.bytes, body.content.is_none());
         let window = Arc::new(window);
@@ -70,7 +76,7 @@ impl WindowWriter {
         }
         let change = windows.index.lock().insert(Arc::clone(&window));
         let submitted = windows.submit(turn, change, Some(body), Durable::Now);
-        Ok(Filed { windows, window, submitted })
+        Ok(Filed { windows, window, whole, submitted })
     }
 }
 
@@ -78,9 +84,9 @@ impl Filed {
     /// Waits until the window is on disk for good, and shows it. After an error there is no such window, and its number
     /// can be used again.
     pub fn list(self) -> io::Result<Arc<StoredWindow>> {
-        let Self { windows, window, submitted } = self;
+        let Self { windows, window, whole, submitted } = self;
         windows.finish(submitted)?;
-        windows.note_stored(&window);
+        windows.note_stored(&window, whole);
         windows.newest.send_replace(window.seq());
         if let Some(told) = windows.told.as_ref().filter(|_| window.closed_by != ClosedBy::Page) {
             told.tell(&window.entry);

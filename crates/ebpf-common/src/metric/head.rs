@@ -94,7 +94,21 @@ impl MetricHead {
 
     /// Tells whether both are the same metric in different windows: only numbers of these windows differ.
     pub fn is_alike(&self, other: &Self) -> bool {
-        let Self { direction, name, map, help, agg, sample, layout, temporality, events, series, .. } = self;
+        let Self {
+            direction,
+            name,
+            map,
+            help,
+            agg,
+            sample,
+            layout,
+            temporality,
+            dropped: _,
+            events,
+            completeness: _,
+            series,
+            elements,
+        } = self;
         *direction == other.direction
             && *name == other.name
             && *map == other.map
@@ -105,6 +119,7 @@ impl MetricHead {
             && *temporality == other.temporality
             && *events == other.events
             && *series == other.series
+            && *elements == other.elements
     }
 
     /// The name of the map's type.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use twinprobe_ebpf_common::{Context, DocumentOrigin, Format, MetricHead, Window};
+use twinprobe_ebpf_common::window::is_default;
+use twinprobe_ebpf_common::{Completeness, Context, DocumentOrigin, Format, MetricHead, Window};
 
 use crate::body::format::FileHead;
 
@@ -44,12 +45,36 @@ pub struct SumChanges {
     pub since: u64,
     /// The places of the metrics.
     pub places: Vec<usize>,
+    /// The metrics that the window with whole sums describes; empty except in a body.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub described: Vec<DescribedMetric>,
+}
+
+/// A metric with the description that it has in the window with whole sums, at the same place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescribedMetric {
+    pub place: usize,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub dropped: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub completeness: Completeness,
+}
+
+impl SumChanges {
+    pub const fn new(since: u64, places: Vec<usize>) -> Self {
+        Self { since, places, described: Vec::new() }
+    }
 }
 
 impl WindowHead {
     /// Every metric that has rows, in the order of the places.
     pub fn all(&self) -> impl Iterator<Item = &MetricHead> {
         self.metrics.iter().chain(&self.hidden)
+    }
+
+    /// The metrics that this head leaves to that of the window with whole sums.
+    pub fn described(&self) -> &[DescribedMetric] {
+        self.changes.as_ref().map_or(&[], |changes| &changes.described)
     }
 
     /// The place of the ages of a metric's sum.
@@ -67,16 +92,21 @@ impl FileHead for WindowHead {
     const MAGIC: &'static [u8; 6] = b"tpwind";
     /// Version 1 had no hidden sums and no ages. Version 2 had no origin, no samples, and one metric for each
     /// map. Version 3 had no times by the wall clock, version 4 no sums of 128 bits, version 5 no changes of
-    /// sums. A window with whole sums is still written as version 5.
-    const VERSION: u8 = 6;
+    /// sums, version 6 all metrics in each head. A window with whole sums is still written as version 5.
+    const VERSION: u8 = 7;
 
     fn version(&self) -> u8 {
-        if self.changes.is_some() { Self::VERSION } else { 5 }
+        match &self.changes {
+            None => 5,
+            Some(changes) if changes.described.is_empty() => 6,
+            Some(_) => Self::VERSION,
+        }
     }
 
     fn tables(&self) -> usize {
-        let all = self.metrics.len() + self.hidden.len();
-        if self.changes.is_some() { self.place_of_changes(all) } else { self.place_of_ages(all) }
+        // Rows, ages, and changes of each metric.
+        let all = self.metrics.len() + self.hidden.len() + self.described().len();
+        if self.changes.is_some() { 3 * all } else { 2 * all }
     }
 }
 

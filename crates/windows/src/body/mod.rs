@@ -1,6 +1,7 @@
 //! The bodies of windows and baselines.
 
 pub mod content;
+pub mod described;
 pub mod draft;
 pub mod format;
 pub mod head;

@@ -3,9 +3,9 @@
 use std::io;
 
 use crate::body::content::Content;
-use crate::body::format::Unusable;
+use crate::body::format::{BodyDigest, Unusable};
 use crate::body::rebuilt::rebuilt;
-use crate::body::stored::{BodySource, StoredWindow, WindowError, WindowReader, open, unread};
+use crate::body::stored::{BodySource, StoredWindow, WindowError, WindowReader, unread};
 
 impl StoredWindow {
     /// Does the same as [`Self::open`], and changes nothing.
@@ -49,7 +49,7 @@ impl StoredWindow {
 
     /// Examines the window, and computes its sums if it holds only changes.
     fn read(&self, source: &dyn BodySource, content: io::Result<Content>) -> Result<WindowReader, Unusable> {
-        let reader = content.map_err(Unusable::Io).and_then(|content| open(content, self.seq()))?;
+        let reader = self.read_content(source, content, BodyDigest::Unknown)?;
         if reader.head.changes.is_some() { rebuilt(source, self, &reader) } else { Ok(reader) }
     }
 }

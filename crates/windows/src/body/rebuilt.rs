@@ -37,6 +37,18 @@ fn damaged(reason: impl Into<String>) -> Unusable {
     Unusable::Damaged(reason.into())
 }
 
+impl StoredWindow {
+    /// Returns the reason why a window that builds on this one can't be read.
+    pub fn is_built_on(&self, error: Unusable) -> Unusable {
+        match error {
+            Unusable::Damaged(reason) => {
+                damaged(format!("it builds on window {}, which is damaged: {reason}", self.seq()))
+            }
+            error => error,
+        }
+    }
+}
+
 /// Makes the window with the content `own`.
 pub fn rebuilt(
     source: &dyn BodySource,
@@ -47,12 +59,7 @@ pub fn rebuilt(
     let mut sums: Vec<SumRows> = Vec::new();
     let mut before = None;
     for below in source.below(window) {
-        let reader = below.read_alone(source).map_err(|error| match error {
-            Unusable::Damaged(reason) => {
-                damaged(format!("it builds on window {}, which is damaged: {reason}", below.seq()))
-            }
-            error => error,
-        })?;
+        let reader = below.read_alone(source).map_err(|error| below.is_built_on(error))?;
         match &reader.head.changes {
             None => sums = whole(&reader, &own.head, places)?,
             Some(changes) => follow(&mut sums, (before, changes.since), &reader, &own.head)?,

@@ -47,6 +47,9 @@ pub trait BodySource: std::fmt::Debug + Send + Sync {
     /// The bodies whose digest was compared.
     fn verified(&self) -> &VerifiedBodies;
 
+    /// The head of the window with whole sums that begins the chain of this one.
+    fn whole_head(&self, window: &StoredWindow) -> Result<Arc<WindowHead>, Unusable>;
+
     /// Begins a body that only its reader has.
     fn copy(&self) -> BodyDraft;
 
@@ -104,7 +107,25 @@ impl StoredWindow {
 
     /// Examines the window's own content.
     pub fn read_alone(&self, source: &dyn BodySource) -> Result<WindowReader, Unusable> {
-        source.content(self).map_err(Unusable::Io).and_then(|content| open(content, self.seq()))
+        self.read_content(source, source.content(self), BodyDigest::Unknown)
+    }
+
+    /// Examines this content, and completes its head.
+    pub fn read_content(
+        &self,
+        source: &dyn BodySource,
+        content: io::Result<Content>,
+        digest: BodyDigest,
+    ) -> Result<WindowReader, Unusable> {
+        let mut reader = examined(content.map_err(Unusable::Io)?, self.seq(), digest)?;
+        if !reader.head.described().is_empty() {
+            let whole = source.whole_head(self)?;
+            let head = WindowHead::clone(&reader.head).with_described(&whole).ok_or_else(|| {
+                Unusable::Damaged(format!("window {}, which it builds on, has other metrics", self.from))
+            })?;
+            reader.head = Arc::new(head);
+        }
+        Ok(reader)
     }
 
     /// Examines the window in its stored form: with whole sums, or with their changes. Damaged windows are
@@ -123,7 +144,7 @@ impl StoredWindow {
         let is_known = state.is_some_and(|state| source.verified().knows(self.id, state));
         let content = if content.len()? <= most { content.into_memory()? } else { content };
         let digest = if is_known { BodyDigest::Compared } else { BodyDigest::Unknown };
-        let reader = examined(content, self.seq(), digest).map_err(unread)?;
+        let reader = self.read_content(&*source, Ok(content), digest).map_err(unread)?;
         if let Some(state) = state.filter(|_| !is_known) {
             source.verified().note(self.id, state);
         }
@@ -138,9 +159,13 @@ pub fn unread(error: Unusable) -> io::Error {
     }
 }
 
-/// Examines a body, which must be that of the window with this number.
+/// Examines a body with its whole head, which must be that of the window with this number.
 pub fn open(content: Content, seq: u64) -> Result<WindowReader, Unusable> {
-    examined(content, seq, BodyDigest::Unknown)
+    let reader = examined(content, seq, BodyDigest::Unknown)?;
+    if !reader.head.described().is_empty() {
+        return Err(Unusable::Damaged("it builds on no window".to_owned()));
+    }
+    Ok(reader)
 }
 
 fn examined(content: Content, seq: u64, digest: BodyDigest) -> Result<WindowReader, Unusable> {

@@ -95,7 +95,7 @@ impl OpenWindow {
             closed_by: by,
             metrics: shown.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
             hidden: hidden.iter().copied().map(stored_metric).collect::<Result<_, _>>()?,
-            changes: changes.as_ref().map(|(since, of)| SumChanges { since: *since, places: places(of) }),
+            changes: changes.as_ref().map(|(since, of)| SumChanges::new(*since, places(of))),
         };
         let mut file = self.windows.write(&head)?;
         for group in groups(&self.metrics) {

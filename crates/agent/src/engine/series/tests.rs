@@ -142,7 +142,7 @@ impl Scene {
         let changes =
             self.windows.base_of_changes().and_then(|since| Some((since, self.sum.changes(since)?)));
         if let Some((since, changes)) = changes {
-            head.changes = Some(SumChanges { since, places: vec![0] });
+            head.changes = Some(SumChanges::new(since, vec![0]));
             let mut writer = self.windows.write(&head).unwrap();
             writer.rows(0, &changes.rows).unwrap();
             writer.rows(head.place_of_changes(0), &changes.places()).unwrap();

@@ -141,7 +141,7 @@ fn windows_with_changes_are_read_and_written() {
     let mut head = golden_head();
     head.metrics[0].sample = NonZeroU32::new(100);
     head.window.seq = 8;
-    head.changes = Some(SumChanges { since: 7, places: vec![0, 1] });
+    head.changes = Some(SumChanges::new(7, vec![0, 1]));
     let new = [44_u64, 90].iter().flat_map(|number| number.to_le_bytes()).collect();
     let new = RawTable { keys: vec![9, 0, 0, 0], values: new, ..RawTable::default() };
     let changes = TableChanges { gone: vec![1], changed: vec![0], rows: new };
@@ -161,6 +161,33 @@ fn windows_with_changes_are_read_and_written() {
     for place in 0..2 {
         assert_eq!(reader.table(place).unwrap(), expected);
         assert_eq!(reader.table(reader.head.place_of_ages(place)).unwrap(), ages_as_rows(&ages));
+    }
+}
+
+/// A window whose metrics a window of the fifth format describes.
+#[test]
+fn windows_without_descriptions_are_read_and_written() {
+    let directory = directory();
+    let windows = open(directory.path());
+    let mut head = golden_head();
+    let write = |head: &WindowHead, place: usize, table: &RawTable| {
+        let mut writer = windows.write(head).unwrap();
+        (0..2).for_each(|metric| writer.rows(metric + 2 * place, table).unwrap());
+        writer.commit().unwrap()
+    };
+    write(&head, 0, &rows(3, 4));
+    head.window.seq = 8;
+    head.changes = Some(SumChanges::new(7, vec![0, 1]));
+    head.metrics[0].help = "another".to_owned();
+    head.hidden[0].dropped = 6;
+    let stored = write(&head, 2, &TableChanges::default().places());
+    assert_golden("window-7", &bytes(&stored));
+
+    put_body(directory.path(), &stored, &golden("window-7"));
+    for windows in [&windows, &open(directory.path())] {
+        let reader = windows.newest().unwrap().open().unwrap();
+        assert_eq!(*reader.head, WindowHead { changes: None, ..head.clone() });
+        (0..2).for_each(|place| assert_eq!(reader.table(place).unwrap(), rows(3, 4)));
     }
 }
 

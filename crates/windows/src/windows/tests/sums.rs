@@ -65,10 +65,14 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn sum_head(seq: u64, closed_by: ClosedBy, sum: &Accumulator) -> WindowHead {
+/// The head of a window with a sum, and with another metric, whose help each replacement changes.
+fn sum_head(seq: u64, closed_by: ClosedBy, sum: &Accumulator, replacements: u32) -> WindowHead {
     let mut head = head(seq, closed_by, 0);
-    head.metrics.truncate(1);
-    head.metrics[0].layout = Arc::clone(sum.layout());
+    let [of_sum, other] = &mut head.metrics[..] else { unreachable!() };
+    of_sum.layout = Arc::clone(sum.layout());
+    of_sum.dropped = seq / 2;
+    other.temporality = Temporality::Window;
+    other.help = format!("{replacements:4000}");
     head
 }
 
@@ -82,7 +86,8 @@ struct Scene {
     windows: Arc<Windows>,
     whole: (TempDir, Arc<Windows>),
     sum: Accumulator,
-    sums: BTreeMap<u64, (Arc<TableLayout>, RawTable, Vec<u64>)>,
+    sums: BTreeMap<u64, (WindowHead, RawTable, Vec<u64>)>,
+    replacements: u32,
     limits: RetentionLimits,
     /// The number of windows after which an entry is removed.
     age: u64,
@@ -101,6 +106,7 @@ impl Scene {
             whole: (other, whole),
             sum: empty_sum(),
             sums: BTreeMap::new(),
+            replacements: 0,
             limits: RetentionLimits::default(),
             age: 20,
             changes: 0,
@@ -122,7 +128,10 @@ impl Scene {
                 self.windows.is_full.store(false, Ordering::Relaxed);
                 self.write(ClosedBy::Schedule);
             }
-            Event::Replace => self.resume(),
+            Event::Replace => {
+                self.replacements += 1;
+                self.resume();
+            }
             Event::Restart { in_order } => {
                 let database = Arc::clone(&self.windows.database);
                 if *in_order {
@@ -178,7 +187,7 @@ impl Scene {
 
     fn written(&self, closed_by: ClosedBy) -> std::io::Result<(Arc<StoredWindow>, bool)> {
         let (sum, seq) = (&self.sum, self.windows.last_seq() + 1);
-        let mut head = sum_head(seq, closed_by, sum);
+        let mut head = self.head(seq, closed_by);
         let changes = self.windows.base_of_changes().and_then(|since| Some((since, sum.changes(since)?)));
         let Some((since, changes)) = changes else {
             let mut writer = self.windows.write(&head)?;
@@ -186,19 +195,24 @@ impl Scene {
             writer.rows(head.place_of_ages(0), &ages_as_rows(sum.ages()))?;
             return Ok((writer.commit()?, false));
         };
-        head.changes = Some(SumChanges { since, places: vec![0] });
+        head.changes = Some(SumChanges::new(since, vec![0]));
         let mut writer = self.windows.write(&head)?;
         writer.rows(0, &changes.rows)?;
         writer.rows(head.place_of_changes(0), &changes.places())?;
         Ok((writer.commit()?, true))
     }
 
+    fn head(&self, seq: u64, closed_by: ClosedBy) -> WindowHead {
+        sum_head(seq, closed_by, &self.sum, self.replacements)
+    }
+
     fn write(&mut self, closed_by: ClosedBy) {
         let (stored, has_changes) = self.written(closed_by).unwrap();
         self.changes += usize::from(has_changes);
         let seq = stored.seq();
-        drop(self.whole.1.write(&sum_head(seq, closed_by, &self.sum)).unwrap().commit().unwrap());
-        let sum = (Arc::clone(self.sum.layout()), self.sum.table().clone(), self.sum.ages().to_vec());
+        let head = self.head(seq, closed_by);
+        drop(self.whole.1.write(&head).unwrap().commit().unwrap());
+        let sum = (head, self.sum.table().clone(), self.sum.ages().to_vec());
         self.sums.insert(seq, sum);
         self.sum.note_changes(seq);
     }
@@ -211,7 +225,8 @@ impl Scene {
             self.sum.add_of(&part.rows, &part.layout, part.through, 0);
             self.sum.set_ages(&part.ages);
         }
-        let (layout, rows, ages) = &self.sums[&base.through];
+        let (head, rows, ages) = &self.sums[&base.through];
+        let layout = &head.metrics[0].layout;
         assert_eq!((self.sum.layout(), self.sum.table(), self.sum.ages()), (layout, rows, &ages[..]));
     }
 
@@ -222,11 +237,11 @@ impl Scene {
             ![Form::BuiltOn, Form::Damaged].contains(form) && reads(window.seq())
         };
         for (window, _) in listed.iter().filter(is_read) {
-            let (layout, rows, ages) = &self.sums[&window.seq()];
+            let (head, rows, ages) = &self.sums[&window.seq()];
             let reader = window.open().unwrap();
-            let expected = sum_head(window.seq(), window.closed_by, &self.sum);
-            assert_eq!(reader.head.changes, None);
-            assert_eq!((&reader.head.window, &reader.head.metrics[0].layout), (&expected.window, layout));
+            assert_eq!(*reader.head, WindowHead { closed_by: reader.head.closed_by, ..head.clone() });
+            let as_stored = window.open_as_stored().unwrap();
+            assert_eq!(as_stored.head.metrics, head.metrics);
             assert_eq!(reader.table(0).unwrap(), *rows, "window {}", window.seq());
             assert_eq!(reader.table(reader.head.place_of_ages(0)).unwrap(), ages_as_rows(ages));
         }
@@ -275,7 +290,7 @@ fn there_is_a_whole_sum_every_64_windows() {
     assert_eq!(kept(&scene), (193..=200).collect::<Vec<_>>());
 }
 
-/// 30,000 keys; 300 of them are in each window.
+/// 30,000 keys; 300 of them are in each window. The descriptions of the metrics are larger.
 #[test]
 fn a_window_takes_little_more_than_what_changed() {
     let mut scene = Scene::new();
@@ -284,6 +299,8 @@ fn a_window_takes_little_more_than_what_changed() {
     scene.run(&whole);
     let sum = scene.windows.newest().unwrap().entry.bytes;
     for seq in 0..3 {
+        let descriptions = serde_json::to_vec(&scene.head(2, ClosedBy::Schedule)).unwrap().len();
+        assert!(descriptions > 300 * (4 + 8));
         let rows = rows(&mut (0..300).map(|key| key * 97 + seq));
         scene.run(&Event::Window { rows, closed_by: ClosedBy::Schedule, bound: 30_000 });
         let bytes = scene.windows.newest().unwrap().entry.bytes;

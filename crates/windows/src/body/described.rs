@@ -1,0 +1,148 @@
+//! Windows that hold the changes in their sums describe only the metrics that the window with whole sums at the begin of their
+//! chain does not describe. The descriptions are larger than the rows of many windows.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use twinprobe_ebpf_common::{MetricHead, Temporality};
+
+use crate::body::head::{DescribedMetric, SumChanges, WindowHead};
+
+/// The most heads that are in memory for a probe. Charts read several chains at the same time.
+const MOST: usize = 4;
+
+/// The heads of windows with whole sums, by the numbers of their bodies.
+#[derive(Debug, Default)]
+pub struct WholeHeads(Mutex<Vec<(i64, Arc<WindowHead>)>>);
+
+impl WholeHeads {
+    pub fn get(&self, id: i64) -> Option<Arc<WindowHead>> {
+        self.0.lock().iter().find(|(known, _)| *known == id).map(|(_, head)| Arc::clone(head))
+    }
+
+    pub fn insert(&self, id: i64, head: Arc<WindowHead>) {
+        let mut known = self.0.lock();
+        known.retain(|(known, _)| *known != id);
+        if known.len() >= MOST {
+            known.remove(0);
+        }
+        known.push((id, head));
+    }
+}
+
+impl WindowHead {
+    /// Tells whether later windows can hold the changes in sums of this one.
+    pub fn has_whole_sums(&self) -> bool {
+        self.changes.is_none() && self.all().any(|metric| metric.temporality == Temporality::Cumulative)
+    }
+
+    /// Returns this head without the metrics that `whole` describes; `None` if that is not a head with changes, or describes no
+    /// metric in the same place.
+    pub fn without_described(&self, whole: &Self) -> Option<Self> {
+        let changes = self.changes.as_ref()?;
+        let shown = self.metrics.len();
+        if (shown, self.hidden.len()) != (whole.metrics.len(), whole.hidden.len()) {
+            return None;
+        }
+        let (mut described, mut own) = (Vec::new(), [Vec::new(), Vec::new()]);
+        for (place, (metric, before)) in self.all().zip(whole.all()).enumerate() {
+            if metric.is_alike(before) {
+                let (dropped, completeness) = (metric.dropped, metric.completeness);
+                described.push(DescribedMetric { place, dropped, completeness });
+            } else {
+                own[usize::from(place >= shown)].push(metric.clone());
+            }
+        }
+        if described.is_empty() {
+            return None;
+        }
+        let [metrics, hidden] = own;
+        Some(Self {
+            probe: self.probe.clone(),
+            origin: self.origin.clone(),
+            interfaces: self.interfaces.clone(),
+            approximate: self.approximate.clone(),
+            window: self.window.clone(),
+            format: self.format,
+            context: self.context.clone(),
+            skipped_before: self.skipped_before,
+            closed_by: self.closed_by,
+            metrics,
+            hidden,
+            changes: Some(SumChanges { described, ..changes.clone() }),
+        })
+    }
+
+    /// Returns the whole head: the opposite of [`Self::without_described`]. `None` if `whole` does not fit.
+    pub fn with_described(mut self, whole: &Self) -> Option<Self> {
+        let shown = whole.metrics.len();
+        let described = std::mem::take(&mut self.changes.as_mut()?.described);
+        let own = [std::mem::take(&mut self.metrics), std::mem::take(&mut self.hidden)];
+        let [mut own_shown, mut own_hidden] = own.map(Vec::into_iter);
+        let mut described = described.into_iter().peekable();
+        for (place, metric) in whole.all().enumerate() {
+            let metric = match described.next_if(|described| described.place == place) {
+                Some(DescribedMetric { dropped, completeness, .. }) => {
+                    MetricHead { dropped, completeness, ..metric.clone() }
+                }
+                None if place < shown => own_shown.next()?,
+                None => own_hidden.next()?,
+            };
+            if place < shown { self.metrics.push(metric) } else { self.hidden.push(metric) }
+        }
+        let is_whole = (own_shown.next(), own_hidden.next(), described.next()) == (None, None, None);
+        is_whole.then_some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::head::ClosedBy;
+    use crate::windows::tests;
+
+    fn head(help: &str) -> WindowHead {
+        let mut head = tests::head(7, ClosedBy::Request, 0);
+        head.hidden =
+            head.metrics.iter().map(|metric| MetricHead { help: help.into(), ..metric.clone() }).collect();
+        head
+    }
+
+    fn with_changes(help: &str) -> WindowHead {
+        WindowHead { changes: Some(SumChanges::new(7, vec![0])), ..head(help) }
+    }
+
+    #[test]
+    fn a_head_gets_its_descriptions_back() {
+        let whole = head("as before");
+        for (shown, hidden, own) in [(0, 0, 0), (1, 0, 1), (0, 1, 1), (1, 1, 2), (2, 2, 4)] {
+            let mut later = with_changes("as before");
+            later.metrics[..shown].iter_mut().for_each(|metric| metric.agg = None);
+            later.hidden[..hidden].iter_mut().for_each(|metric| metric.map.push('2'));
+            later.hidden[1].dropped = 5;
+            later.metrics[1].completeness.max_entries = Some(9);
+            let Some(short) = later.without_described(&whole) else {
+                assert_eq!(own, 4, "all metrics differ");
+                continue;
+            };
+            assert_eq!(short.metrics.len() + short.hidden.len(), own);
+            assert_eq!(short.with_described(&whole), Some(later));
+        }
+    }
+
+    #[test]
+    fn a_head_of_other_metrics_is_refused() {
+        let whole = head("as before");
+        assert_eq!(whole.without_described(&whole), None, "it has whole sums");
+        let short = with_changes("as before").without_described(&whole).unwrap();
+        let fewer = WindowHead { hidden: Vec::new(), ..whole.clone() };
+        assert_eq!(with_changes("as before").without_described(&fewer), None);
+        assert_eq!(short.clone().with_described(&fewer), None);
+        let mut more = whole.clone();
+        more.hidden.push(more.hidden[0].clone());
+        assert_eq!(short.clone().with_described(&more), None);
+        let mut surplus = short;
+        surplus.metrics.push(whole.metrics[0].clone());
+        assert_eq!(surplus.with_described(&whole), None);
+    }
+}
