@@ -1,11 +1,13 @@
 //! Requests over a Unix socket or TCP. TLS is rustls with ring, which needs nothing but a C compiler to build.
 
+use std::error::Error;
+use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::header::ACCEPT;
 use reqwest::redirect::Policy;
-use reqwest::{ClientBuilder, Method, RequestBuilder, Response, Url};
+use reqwest::{ClientBuilder, Method, Request, RequestBuilder, Response, Url};
 
 use crate::credentials::Credentials;
 use crate::error::{ClientError, HttpCause};
@@ -14,6 +16,8 @@ use twinprobe_api::Problem;
 
 /// The time for a connection. The kernel alone would try for two minutes to reach a host without power.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The time between two attempts at a Unix socket whose queue of connections is full.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// The HTTP client for one daemon.
 #[derive(Clone, Debug)]
@@ -90,7 +94,7 @@ impl Transport {
     pub async fn send(&self, request: RequestBuilder) -> Result<(String, Response), ClientError> {
         let request = request.build().map_err(|error| ClientError::Setup(HttpCause(error)))?;
         let call = format!("{} {}", request.method(), request.url().path());
-        let response = self.http.execute(request).await.map_err(|error| {
+        let response = self.execute(request).await.map_err(|error| {
             if error.is_connect() {
                 ClientError::Connect { server: self.server.clone(), source: HttpCause(error) }
             } else {
@@ -104,6 +108,33 @@ impl Transport {
         let body = body(&call, response, self.most).await?;
         Err(ClientError::Refused(Box::new(Problem::read(status, &body))))
     }
+
+    /// Sends the request. A daemon whose queue of connections is full lets TCP wait, but refuses a Unix socket at once: the client
+    /// waits instead.
+    async fn execute(&self, request: Request) -> reqwest::Result<Response> {
+        let began = Instant::now();
+        loop {
+            let Some(copy) = request.try_clone() else { return self.http.execute(request).await };
+            match self.http.execute(copy).await {
+                Err(error) if is_queue_full(&error) && began.elapsed() < CONNECT => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Tells whether a Unix socket took no connection because too many wait there already (`EAGAIN` of connect(2)).
+fn is_queue_full(error: &reqwest::Error) -> bool {
+    let mut cause = error.source().filter(|_| error.is_connect());
+    while let Some(at) = cause {
+        if at.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            return true;
+        }
+        cause = at.source();
+    }
+    false
 }
 
 /// Reads an answer of at most `most` bytes to its end.
@@ -131,7 +162,7 @@ pub(crate) fn builder(idle: usize) -> ClientBuilder {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
@@ -157,6 +188,28 @@ mod tests {
         for text in ["https://b:2", "unix:/b"] {
             assert!(one.elsewhere(&server(text)).is_none(), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_a_place_in_the_queue_of_a_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listening = tokio::net::UnixSocket::new_stream().unwrap();
+        listening.bind(&path).unwrap();
+        let listener = listening.listen(0).unwrap();
+        // The queue of this listener has one place.
+        let first = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let full = tokio::net::UnixStream::connect(&path).await.unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        let transport = Transport::new(Server::Unix(path), None, &Credentials::default(), 0).unwrap();
+        let request = transport.request(Method::GET, ["x"], "*/*");
+        let asked = tokio::spawn(async move { transport.send(request).await.map(|(call, _)| call) });
+        tokio::time::sleep(2 * AGAIN).await;
+        assert!(!asked.is_finished(), "the request waits");
+        drop((first, listener.accept().await.unwrap()));
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        assert_eq!(asked.await.unwrap().unwrap(), "GET /x");
     }
 
     #[tokio::test]

@@ -110,16 +110,23 @@ fn change(agents: &Agents, help: &str, report: &mut ScaleReport) -> Result<()> {
     agents.fleet.apply(help, &json!({ "rollout": rollout }))?;
     let enough = (agents.count * 99).div_ceil(100) as u64;
     let has_come = |is_over: fn(&serde_json::Value, u64) -> bool| {
-        agents.until("the change comes to the nodes", began, CONVERGENCE, move |requests| async move {
-            let object = requests.get(PROBE).await?;
-            let status = &object["status"];
-            ensure!(status["step"] != "rolled back", "{status:#}");
-            let is_current = status["observedGeneration"] == object["metadata"]["generation"];
-            Ok((is_current && is_over(status, enough)).then_some(()))
-        })
+        let (status, seconds) = agents.until(
+            "the change comes to the nodes",
+            began,
+            CONVERGENCE,
+            move |requests| async move {
+                let object = requests.get(PROBE).await?;
+                let status = &object["status"];
+                let is_current = status["observedGeneration"] == object["metadata"]["generation"];
+                let has_ended = status["step"] == "rolled back" || is_over(status, enough);
+                Ok((is_current && has_ended).then(|| status.clone()))
+            },
+        )?;
+        ensure!(status["step"] != "rolled back", "{status:#}");
+        Ok(seconds)
     };
-    let ((), most) = has_come(|status, enough| status["counts"]["running"].as_u64() >= Some(enough))?;
-    let ((), all) = has_come(|status, _| status["step"] == "complete")?;
+    let most = has_come(|status, enough| status["counts"]["running"].as_u64() >= Some(enough))?;
+    let all = has_come(|status, _| status["step"] == "complete")?;
     let after = agents.figures()?;
     let requests = |verb, resource| (after.requests(verb, resource) - before.requests(verb, resource)) / n;
     let (reads, writes) = (requests("GET", "proberevisions"), requests("APPLY", "probereports"));
