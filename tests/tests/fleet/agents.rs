@@ -1,4 +1,4 @@
-//! Many agents as tasks of one process, with the code of the real ones. They share a daemon.
+//! Many agents as tasks of one process, with the code of the real ones. A thousand of them share a daemon.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -24,6 +24,8 @@ use crate::scene::{Fleet, NAMESPACE};
 const AT_ONCE: usize = 32;
 /// The time between two looks. More would take the time of what is measured.
 const LOOK: Duration = Duration::from_millis(250);
+/// The most agents of one daemon. The queue of its socket has 4,096 places.
+const PER_DAEMON: usize = 1000;
 /// The life of the agents' tokens, which nobody renews here.
 const LIFE: u32 = 6 * 3600;
 
@@ -32,9 +34,8 @@ pub struct Agents {
     pub runtime: Runtime,
     requests: Arc<AdminRequests>,
     pub fleet: Fleet,
-    daemon: Daemon,
+    daemons: Vec<(Daemon, Topology)>,
     pub count: usize,
-    _topology: Topology,
     /// The state of the agents, in memory: the disks of many nodes are not one disk.
     folder: TempDir,
 }
@@ -44,21 +45,19 @@ impl Agents {
     pub fn new(count: usize) -> Result<Self> {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
-        let needed = count as u64 * 3 / 2 + 1000;
+        // Each has two watches, and up to one request to the daemon.
+        let needed = count as u64 * 3 + 1000;
         ensure!(
             limit.maximum.is_none_or(|most| most >= needed),
             "{count} agents need {needed} open files, and the limit is {:?}",
             limit.maximum
         );
         let fleet = Fleet::new(0)?;
-        let topology = Topology::new()?;
-        let options =
-            DaemonOptions::default().argument("--max-connections").argument((count + 100).to_string());
-        let daemon = Daemon::start_with(topology.monitor(), &options)?;
+        let daemons = (0..count.div_ceil(PER_DAEMON)).map(|_| daemon()).collect::<Result<_>>()?;
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let requests = Arc::new(AdminRequests::new(&fleet)?);
         let folder = tempfile::tempdir_in("/dev/shm")?;
-        let agents = Self { runtime, requests, fleet, daemon, count, _topology: topology, folder };
+        let agents = Self { runtime, requests, fleet, daemons, count, folder };
         agents.runtime.block_on(agents.register())?;
         Ok(agents)
     }
@@ -97,8 +96,9 @@ impl Agents {
 
     /// Starts the agent of each node.
     pub fn start(&self) -> Result<()> {
-        let Address::Unix(socket) = self.daemon.address() else { panic!("a daemon with a socket") };
-        for name in self.names() {
+        for (at, name) in self.names().enumerate() {
+            let (daemon, _) = &self.daemons[at / PER_DAEMON];
+            let Address::Unix(socket) = daemon.address() else { panic!("a daemon with a socket") };
             let options = NodeOptions {
                 server: ApiServerOptions {
                     api_server: self.fleet.cluster.url(),
@@ -150,6 +150,15 @@ impl Agents {
             }
         })
     }
+}
+
+/// Starts a daemon for many agents.
+fn daemon() -> Result<(Daemon, Topology)> {
+    let topology = Topology::new()?;
+    let most = (PER_DAEMON + 100).to_string();
+    let options = ["--max-connections", &most, "--max-connections-per-client", &most];
+    let options = options.iter().fold(DaemonOptions::default(), |options, word| options.argument(*word));
+    Ok((Daemon::start_with(topology.monitor(), &options)?, topology))
 }
 
 /// Requests to the API server with all rights, many at a time. kubectl would be a process for each.
