@@ -1,6 +1,6 @@
 // The overview, and the data that the daemon sends for it.
 import { execFileSync } from "node:child_process";
-import { expect, open, test } from "./scene.ts";
+import { expect, listed, open, test } from "./scene.ts";
 
 // The page may request a window of a deleted probe.
 test.use({ expected: [404] });
@@ -67,7 +67,7 @@ test("an interface has its traffic over time, with figures, and its probes", asy
   // 350 packets arrive each second.
   await expect(row.locator("[data-label='mean']")).toHaveText(/^[2-5]\d\d(\.\d+)?\/s$/);
   for (const name of ["newest", "p95", "largest"]) await expect(row.locator(`[data-label='${name}']`)).toHaveText(/^[1-9][\d.]*\s?k?\/s$/);
-  await expect(page.getByRole("region", { name: "Probes" }).getByRole("link", { name: "top-talkers" })).toBeVisible();
+  await expect(listed(page, "top-talkers")).toBeVisible();
   await page.goto(`${scene.url}#/interface/none0`);
   await expect(page.getByText("There is no interface of this name")).toBeVisible();
 });
@@ -101,12 +101,12 @@ test("it is live without asking again", async ({ page, scene }) => {
   // This test needs another probe, because the scene's probes have reached their limits, and the number of
   // their windows no longer changes.
   await scene.deploy("vlan", { window: { interval: "1s", retain: 10_000 } });
-  await expect(page.getByRole("link", { name: "vlan" })).toBeVisible();
+  await expect(listed(page, "vlan")).toBeVisible();
   const cell = page.getByRole("row").filter({ hasText: "vlan" }).getByRole("cell").nth(5);
   const before = await cell.textContent();
   await expect(cell).not.toHaveText(before!);
   await scene.api("DELETE", "/v1/probes/vlan");
-  await expect(page.getByRole("link", { name: "vlan" })).toHaveCount(0);
+  await expect(listed(page, "vlan")).toHaveCount(0);
   expect(requests).toEqual([]);
 });
 
@@ -124,7 +124,7 @@ test("a window that is told after its probe was deleted changes nothing", async 
   }, { times: 1 });
   await open(page, scene, "collector");
   expect(ended).toBe(1);
-  await expect(page.getByRole("link", { name: "top-talkers" })).toBeVisible();
+  await expect(listed(page, "top-talkers")).toBeVisible();
 });
 
 test("what is wrong stands above: what is not attached, and a map without room", async ({ page, scene }) => {

@@ -269,6 +269,10 @@ export const test = base.extend<Fixtures, { scene: Scene }>({
 
 export { expect };
 
+// The probe in the table of the overview. Cards and alerts name probes as well, once their numbers have come.
+export const listed = (page: Page, probe: string) =>
+  page.getByRole("region", { name: "Probes" }).getByRole("link", { name: probe, exact: true });
+
 /** Opens a view over TLS with the token of a role. */
 export async function open(page: Page, scene: Scene, role: Role, path = "") {
   await page.addInitScript((token) => sessionStorage.setItem("twinprobe-token", token), scene.tokens[role]);
