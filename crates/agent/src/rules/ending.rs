@@ -45,8 +45,8 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Has the actions of a firing ended if there is no probe any more whose windows could end them. Returns false if the
-    /// rule has none.
+    /// Ends the actions of a firing after the watched probe was removed: its windows can't end them any more. Returns false if the
+    /// rule has no such actions.
     pub(super) async fn end_without_probe(&self) -> Result<bool, EngineError> {
         let firing = self.stored.lock().state.firing;
         let Some(window) = firing else { return Ok(false) };

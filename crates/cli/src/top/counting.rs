@@ -24,7 +24,7 @@ pub enum GrowthKind {
     Nothing,
 }
 
-/// What the configuration says about a sample.
+/// The kind and the field of a sample, from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
     pub counting: GrowthKind,
