@@ -13,6 +13,7 @@ mod report;
 mod revision;
 mod rollout;
 mod share;
+mod spread;
 mod steps;
 mod tally;
 

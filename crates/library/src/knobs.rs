@@ -14,9 +14,39 @@ pub struct Knob {
 pub const OF_THE_HEADER: [&str; 5] =
     ["TWINPROBE_SINGLE_BUFFER", "TP_HEADERS", "TP_TAGS", "TP_LABELS", "TP_EXTENSIONS"];
 
-/// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, with their description: a
-/// line `NAME=n`, spaces and words in a comment; later lines may continue it.
+/// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, or tests and describes, with their
+/// description: a line `NAME=n`, spaces and words in a comment; later lines may continue it.
 pub fn defines(source: &str) -> Vec<Knob> {
+    let mut found = open_macros(source);
+    for line in source.lines() {
+        let Some((name, _)) = described(line).filter(|(name, _)| is_tested(source, name)) else { continue };
+        if !found.iter().any(|knob| knob.name == name) {
+            let words = words_about(source, name).unwrap_or_default();
+            let (about, default) = without_default(&words);
+            found.push(Knob {
+                name: name.to_owned(),
+                default: default.map(str::to_owned),
+                about: Some(about.to_owned()),
+            });
+        }
+    }
+    found
+}
+
+/// Returns the name and the words of a line about a macro in a comment.
+fn described(line: &str) -> Option<(&str, &str)> {
+    let (name, words) = line.trim_start().strip_prefix('*')?.trim_start().split_once('=')?;
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    is_name.then_some((name, words.split_once([' ', '\t'])?.1.trim()))
+}
+
+/// Tells whether a condition of the preprocessor asks for a macro.
+fn is_tested(source: &str, name: &str) -> bool {
+    source.lines().any(|line| line.trim_start().starts_with("#if") && mentions(line, name))
+}
+
+/// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, without those that the daemon defines.
+fn open_macros(source: &str) -> Vec<Knob> {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let mut found: Vec<Knob> = Vec::new();
     for pair in lines.windows(2) {
@@ -25,30 +55,34 @@ pub fn defines(source: &str) -> Vec<Knob> {
         // A guard against a second inclusion defines a name without a value.
         let Some((of, value)) = defined.and_then(|defined| defined.split_once([' ', '\t'])) else { continue };
         let value = value.split("/*").next().unwrap_or_default().trim();
-        if of == name && !value.is_empty() && !found.iter().any(|knob| knob.name == name) {
-            let about = about(source, name);
+        let is_of_the_daemon = name.starts_with("TWINPROBE_") && !OF_THE_HEADER.contains(&name);
+        let is_open = of == name && !value.is_empty() && !is_of_the_daemon;
+        if is_open && !found.iter().any(|knob| knob.name == name) {
+            let about = words_about(source, name).map(|words| without_default(&words).0.to_owned());
             found.push(Knob { name: name.to_owned(), default: Some(value.to_owned()), about });
         }
     }
     found
 }
 
-/// Returns the words of the comment about a macro, without its default.
-fn about(source: &str, name: &str) -> Option<String> {
-    let begins = |line: &str| {
-        let words =
-            line.trim_start().strip_prefix('*')?.trim_start().strip_prefix(name)?.strip_prefix('=')?;
-        Some(words.split_once([' ', '\t'])?.1.trim().to_owned())
-    };
+/// Returns the words of the comment about a macro.
+fn words_about(source: &str, name: &str) -> Option<String> {
+    let begins =
+        |line| described(line).filter(|(of, _)| *of == name).map(|(_, words): (_, &str)| words.to_owned());
     let mut lines = source.lines();
     let mut words = lines.by_ref().find_map(begins)?;
     for line in lines {
-        let Some(rest) = line.trim_start().strip_prefix("*\t\t") else { break };
+        let is_indented = |rest: &&str| rest.starts_with("\t\t") || rest.starts_with("          ");
+        let Some(rest) = line.trim_start().strip_prefix('*').filter(is_indented) else { break };
         words.push_str(&format!(" {}", rest.trim()));
     }
-    let end = words.rfind(" (default ").filter(|_| words.ends_with(')')).unwrap_or(words.len());
-    words.truncate(end);
     Some(words)
+}
+
+/// Splits `words (default 15)` into the words and the default.
+fn without_default(words: &str) -> (&str, Option<&str>) {
+    let split = words.strip_suffix(')').and_then(|words| words.rsplit_once(" (default "));
+    split.map_or((words, None), |(words, default)| (words, Some(default)))
 }
 
 /// Returns the global variables on lines such as `const volatile __u32 limit = 5;`.
@@ -91,13 +125,28 @@ pub fn mentions(text: &str, word: &str) -> bool {
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
 }
 
-/// Tells whether a source always defines a macro, so that a configuration can't choose its value.
+/// Tells whether a source always defines a macro, so that a configuration can't choose its value: not only under a condition of
+/// the preprocessor. The guard of a header against a second inclusion counts as none.
 pub fn is_fixed(source: &str, name: &str) -> bool {
-    let is_defined = |line: &str| {
-        let rest = line.trim().strip_prefix("#define ").and_then(|rest| rest.trim_start().strip_prefix(name));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '(']))
-    };
-    source.lines().any(is_defined) && !defines(source).iter().any(|knob| knob.name == name)
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let guard = lines.windows(2).find_map(|pair| {
+        let guard = pair[0].strip_prefix("#ifndef ")?;
+        (pair[1].strip_prefix("#define ")?.trim() == guard.trim()).then_some(pair[0])
+    });
+    let mut depth = 0_usize;
+    for line in lines {
+        if line.starts_with("#if") && Some(line) != guard {
+            depth += 1;
+        } else if line.starts_with("#endif") {
+            depth = depth.saturating_sub(1);
+        }
+        let rest = line.strip_prefix("#define ").and_then(|rest| rest.trim_start().strip_prefix(name));
+        let is_defined = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '(']));
+        if is_defined && depth == 0 {
+            return true;
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -118,6 +167,21 @@ mod tests {
         assert_eq!(found[0].about.as_deref(), Some("names at most; the oldest make room"));
         assert_eq!(found[1].about.as_deref(), Some("the port"));
         assert!(is_fixed(SOURCE, "FIXED") && !is_fixed(SOURCE, "PORT") && !is_fixed(SOURCE, "FIX"));
+        assert!(is_fixed("#ifndef A_H\n#define A_H\n#define SIZE 3\n#endif\n", "SIZE"));
+    }
+
+    #[test]
+    fn macros_that_a_condition_asks_for_need_a_description() {
+        let source = "/*\n *   KIND=n   the kind\n *\t\tof it (default 2)\n *   OTHER=1  tested nowhere\n */\n#ifndef KIND\n\
+                      #if defined(SMALL)\n#define KIND 1\n#else\n#define KIND 2\n#endif\n#endif\n\
+                      #ifndef TWINPROBE_TC\n#define TWINPROBE_TC 1\n#endif\n";
+        let knob = |name: &str, default: &str, about: &str| Knob {
+            name: name.to_owned(),
+            default: Some(default.to_owned()),
+            about: Some(about.to_owned()),
+        };
+        assert_eq!(defines(source), [knob("KIND", "2", "the kind of it")]);
+        assert!(!is_fixed(source, "KIND"));
     }
 
     #[test]

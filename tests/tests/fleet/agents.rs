@@ -45,8 +45,8 @@ impl Agents {
     pub fn new(count: usize) -> Result<Self> {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
-        // Each has two watches, and up to one request to the daemon.
-        let needed = count as u64 * 3 + 1000;
+        // Each has one connection to the API server. Half of them may ask their daemon at the same moment.
+        let needed = count as u64 * 3 / 2 + 1000;
         ensure!(
             limit.maximum.is_none_or(|most| most >= needed),
             "{count} agents need {needed} open files, and the limit is {:?}",
@@ -115,6 +115,11 @@ impl Agents {
             self.runtime.spawn(run_node(options));
         }
         Ok(())
+    }
+
+    /// The processes of the daemons.
+    pub fn daemons(&self) -> impl Iterator<Item = u32> {
+        self.daemons.iter().map(|(daemon, _)| daemon.pid())
     }
 
     /// The API server's own metrics.

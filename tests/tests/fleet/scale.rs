@@ -29,6 +29,27 @@ fn resident(process: u32) -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
+/// The processor time that a process has taken, in seconds.
+fn processor(process: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name of the process may have spaces and ends with the last bracket.
+    let (_, fields) = stat.rsplit_once(") ").context("a name")?;
+    let times = fields.split(' ').skip(11).take(2).map(str::parse::<f64>);
+    Ok(times.sum::<Result<f64, _>>()? / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The processor time of all that takes part: the API server, etcd, the operator, the daemons, and the agents with this test.
+fn processors(agents: &Agents) -> Result<[f64; 5]> {
+    let [server, etcd] = agents.fleet.cluster.processes();
+    let daemons = agents.daemons().map(processor).sum::<Result<f64>>()?;
+    let operator = processor(operator(agents)?)?;
+    Ok([processor(server)?, processor(etcd)?, operator, daemons, processor(std::process::id())?])
+}
+
+fn operator(agents: &Agents) -> Result<u32> {
+    Ok(agents.fleet.operator.as_ref().context("an operator")?.0.id())
+}
+
 /// The figures so far, a line each.
 #[derive(Default)]
 struct ScaleReport(String);
@@ -60,18 +81,24 @@ fn measure(count: usize) -> Result<()> {
         change(&agents, help, &mut report)?;
     }
     rest(&agents, &mut report)?;
+    held(&agents, &mut report)?;
     restart(&mut agents, &mut report)?;
     change(&agents, "third", &mut report)?;
-    let operator = agents.fleet.operator.as_ref().context("an operator")?.0.id();
-    let memory = (resident(operator)?, resident(agents.fleet.cluster.processes()[0])?);
-    report.tell(&format!("memory of the operator: {} KiB; of the API server: {} KiB", memory.0, memory.1));
+    held(&agents, &mut report)?;
+    let file = format!("kubernetes/scale-{count}.txt");
+    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(file), report.0)?;
+    Ok(())
+}
+
+/// Tells the memory of the operator and of the API server, and how often the operator's watch has ended early.
+fn held(agents: &Agents, report: &mut ScaleReport) -> Result<()> {
+    let memory = (resident(operator(agents)?)?, resident(agents.fleet.cluster.processes()[0])?);
     let said = agents.fleet.said("operator");
     let cut = said.matches("watch of the reports failed").count();
     report.tell(&format!(
-        "the operator's watch of the reports was cut off {cut} times, by the restart among others"
+        "memory of the operator: {} KiB; of the API server: {} KiB; the operator's watch of the reports was cut off {cut} times",
+        memory.0, memory.1
     ));
-    let file = format!("kubernetes/scale-{count}.txt");
-    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(file), report.0)?;
     Ok(())
 }
 
@@ -105,7 +132,7 @@ fn all_watch(agents: &Agents, began: Instant) -> Result<f64> {
 /// Applies a revision, and waits until all nodes have reported it.
 fn change(agents: &Agents, help: &str, report: &mut ScaleReport) -> Result<()> {
     let n = agents.count as f64;
-    let (before, began) = (agents.figures()?, Instant::now());
+    let (before, taken, began) = (agents.figures()?, processors(agents)?, Instant::now());
     let rollout = json!({ "canary": null, "steps": ["100%"], "timeout": "1h", "windows": 1 });
     agents.fleet.apply(help, &json!({ "rollout": rollout }))?;
     let enough = (agents.count * 99).div_ceil(100) as u64;
@@ -137,6 +164,12 @@ fn change(agents: &Agents, help: &str, report: &mut ScaleReport) -> Result<()> {
         "{help} change: 99 % run it after {most:.1} s, all after {all:.1} s; for each node {bytes:.0} bytes of events, {reads:.2} \
          reads of revisions (those of the operator with them), {writes:.2} reports, {repeated:.2} requests that were repeated, \
          {milliseconds:.1} ms of the API server"
+    ));
+    let now = processors(agents)?;
+    let [server, etcd, operator, daemons, own] = std::array::from_fn(|at| now[at] - taken[at]);
+    report.tell(&format!(
+        "processor time in these {all:.1} s: API server {server:.1} s, etcd {etcd:.1} s, operator {operator:.1} s, daemons \
+         {daemons:.1} s, agents {own:.1} s"
     ));
     ensure!((1.0..1.1).contains(&writes), "{writes} reports for each node");
     let reports = agents.get(REPORTS)?;

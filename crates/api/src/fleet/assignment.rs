@@ -57,6 +57,15 @@ pub struct AssignmentSpec {
     /// The time of the last renewal, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewed: Option<String>,
+    /// The longest time in milliseconds after which a node follows this change. Each node takes a random part of the time, so that
+    /// not all nodes call the API server at the same moment.
+    #[serde(default, skip_serializing_if = "is_at_once")]
+    pub spread_ms: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_at_once(spread_ms: &u32) -> bool {
+    *spread_ms == 0
 }
 
 /// The `spec` of a `ProbeRevision`, which never changes. Its name ends with its digest.

@@ -11,6 +11,7 @@ use crate::decide::conditions::{Standing, conditions};
 use crate::plan::FleetPlan;
 use crate::rollout::{NodeView, StepVerdict, canaries, judge, members};
 use crate::share::WHOLE;
+use crate::spread::spread;
 use crate::steps::RolloutStep;
 use crate::tally::tally;
 
@@ -253,7 +254,8 @@ impl<'a> DecideWalk<'a> {
             };
             last.filter(is_fresh).map_or_else(|| seconds(now), str::to_owned)
         });
-        Some(assignment)
+        // Half of the time is left for the windows of the node that comes last.
+        Some(spread(assignment, before, &self.selected, plan.rollout.timeout / 2))
     }
 
     /// The present step, if the rollout continues. Without the old step in the spec, the first step with at

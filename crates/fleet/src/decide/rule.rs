@@ -17,6 +17,7 @@ use crate::decide::conditions::{Standing, conditions};
 use crate::revision::{rule_digest, short};
 use crate::rollout::NodeView;
 use crate::share::WHOLE;
+use crate::spread::spread;
 use crate::steps::RolloutPlan;
 use crate::tally::tally;
 
@@ -57,6 +58,7 @@ pub struct FleetRuleView<'a> {
     /// The generation of the object, which counts its changes.
     pub generation: i64,
     pub status: &'a FleetRuleStatus,
+    pub assignment: Option<&'a AssignmentSpec>,
     /// All nodes, with their last report about the rule.
     pub nodes: &'a [NodeView<'a>],
     pub now: Timestamp,
@@ -74,7 +76,8 @@ pub struct FleetRuleDecision {
 
 /// Decides for a rule that obeys all rules for rules.
 pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
-    let FleetRuleView { name, rule, node_selector, generation, status: before, nodes, now } = *view;
+    let FleetRuleView { name, rule, node_selector, generation, status: before, .. } = *view;
+    let FleetRuleView { assignment: assigned, nodes, now, .. } = *view;
     let digest = rule_digest(rule);
     let revision = rule_revision(name, rule);
     let selected: Vec<NodeView<'_>> = nodes
@@ -85,6 +88,14 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
     let (counts, _, failures) = tally(&at_once(), &selected, &selected);
     let firing = selected.iter().filter(|node| node.report.is_some_and(|report| report.firing)).count();
     let standing = if counts.silent == 0 { Standing::Complete } else { Standing::Step("100%") };
+    let assignment = AssignmentSpec {
+        probe: name.to_owned(),
+        kind: RevisionKind::Rule,
+        revision: revision.clone(),
+        node_selector: node_selector.clone(),
+        share: WHOLE,
+        ..AssignmentSpec::default()
+    };
     FleetRuleDecision {
         status: FleetRuleStatus {
             observed_generation: Some(generation),
@@ -103,14 +114,7 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
             config: to_value(rule).unwrap_or_default(),
             compiled: None,
         },
-        assignment: AssignmentSpec {
-            probe: name.to_owned(),
-            kind: RevisionKind::Rule,
-            revision: revision.clone(),
-            node_selector: node_selector.clone(),
-            share: WHOLE,
-            ..AssignmentSpec::default()
-        },
+        assignment: spread(assignment, assigned, nodes, Duration::MAX),
         name: revision,
     }
 }
@@ -160,6 +164,7 @@ mod tests {
                 node_selector: &edge,
                 generation: 3,
                 status: &FleetRuleStatus::default(),
+                assignment: None,
                 nodes,
                 now: Timestamp::UNIX_EPOCH,
             })

@@ -64,6 +64,7 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
             node_selector: &object.spec.0.node_selector,
             generation,
             status: &before,
+            assignment: assigned.as_ref(),
             nodes,
             now: Timestamp::now(),
         })

@@ -16,7 +16,7 @@ use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::node::due::Pending;
 use crate::node::folder::{HeldProbe, NodeFolder};
-use crate::node::follow::{Followed, Seen, follow};
+use crate::node::follow::{Followed, Seen, follow, random};
 use crate::node::options::NodeOptions;
 use crate::node::pods::{PodFollower, needs_namespaces};
 use crate::node::server::{ApiServer, ApiServerError};
@@ -147,8 +147,10 @@ impl NodeAgent {
             held.uid = uid;
         }
         if held.assignment != assignment {
+            let spread = assignment.as_ref().map_or(0, |assignment| assignment.spread_ms);
+            let wait = random(Duration::from_millis(spread.into()));
             held.assignment = assignment;
-            self.due.insert(name.to_owned(), Instant::now());
+            self.due.insert(name.to_owned(), Instant::now() + wait);
         }
         self.keep(name);
     }

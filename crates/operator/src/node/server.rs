@@ -12,14 +12,18 @@ use kube::core::{Status, request};
 use reqwest::{Certificate, Response};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::sync::Mutex;
 use tokio_util::io::StreamReader;
 
 use crate::node::options::ApiServerOptions;
 
 /// An API server, with the credentials of a service account.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ApiServer {
     http: reqwest::Client,
+    /// The turn of a request, until its answer begins. Requests that begin while no connection is there would open one each, and
+    /// their watches would keep these connections.
+    turn: Mutex<()>,
     root: String,
     token: PathBuf,
 }
@@ -76,7 +80,7 @@ impl ApiServer {
             .user_agent(concat!("twinprobe-node/", env!("CARGO_PKG_VERSION")))
             .build()?;
         let root = options.api_server.trim_end_matches('/').to_owned();
-        Ok(Self { http, root, token: options.api_token.clone() })
+        Ok(Self { http, turn: Mutex::new(()), root, token: options.api_token.clone() })
     }
 
     /// Sends a request, and reads its answer.
@@ -125,7 +129,9 @@ impl ApiServer {
             header.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, header);
         }
+        let turn = self.turn.lock().await;
         let response = self.http.execute(request).await?;
+        drop(turn);
         let code = response.status();
         if code.is_success() {
             return Ok(response);

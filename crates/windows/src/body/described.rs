@@ -44,16 +44,18 @@ impl WindowHead {
         if (shown, self.hidden.len()) != (whole.metrics.len(), whole.hidden.len()) {
             return None;
         }
-        let (mut described, mut own) = (Vec::new(), [Vec::new(), Vec::new()]);
+        let (mut alike, mut described, mut own) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
         for (place, (metric, before)) in self.all().zip(whole.all()).enumerate() {
-            if metric.is_alike(before) {
-                let (dropped, completeness) = (metric.dropped, metric.completeness);
-                described.push(DescribedMetric { place, dropped, completeness });
-            } else {
+            let (dropped, completeness) = (metric.dropped, metric.completeness);
+            if !metric.is_alike(before) {
                 own[usize::from(place >= shown)].push(metric.clone());
+            } else if (dropped, completeness) == (before.dropped, before.completeness) {
+                alike.push(place);
+            } else {
+                described.push(DescribedMetric { place, dropped, completeness });
             }
         }
-        if described.is_empty() {
+        if alike.is_empty() && described.is_empty() {
             return None;
         }
         let [metrics, hidden] = own;
@@ -69,29 +71,32 @@ impl WindowHead {
             closed_by: self.closed_by,
             metrics,
             hidden,
-            changes: Some(SumChanges { described, ..changes.clone() }),
+            changes: Some(SumChanges { alike, described, ..changes.clone() }),
         })
     }
 
     /// Returns the whole head: the opposite of [`Self::without_described`]. `None` if `whole` does not fit.
     pub fn with_described(mut self, whole: &Self) -> Option<Self> {
         let shown = whole.metrics.len();
-        let described = std::mem::take(&mut self.changes.as_mut()?.described);
+        let changes = self.changes.as_mut()?;
+        let (alike, described) = (std::mem::take(&mut changes.alike), std::mem::take(&mut changes.described));
         let own = [std::mem::take(&mut self.metrics), std::mem::take(&mut self.hidden)];
         let [mut own_shown, mut own_hidden] = own.map(Vec::into_iter);
-        let mut described = described.into_iter().peekable();
+        let (mut alike, mut described) = (alike.into_iter().peekable(), described.into_iter().peekable());
         for (place, metric) in whole.all().enumerate() {
             let metric = match described.next_if(|described| described.place == place) {
                 Some(DescribedMetric { dropped, completeness, .. }) => {
                     MetricHead { dropped, completeness, ..metric.clone() }
                 }
+                None if alike.next_if_eq(&place).is_some() => metric.clone(),
                 None if place < shown => own_shown.next()?,
                 None => own_hidden.next()?,
             };
             if place < shown { self.metrics.push(metric) } else { self.hidden.push(metric) }
         }
-        let is_whole = (own_shown.next(), own_hidden.next(), described.next()) == (None, None, None);
-        is_whole.then_some(self)
+        let is_own_left = own_shown.next().is_some() || own_hidden.next().is_some();
+        let is_left = is_own_left || alike.next().is_some() || described.next().is_some();
+        (!is_left).then_some(self)
     }
 }
 

@@ -45,12 +45,15 @@ pub struct SumChanges {
     pub since: u64,
     /// The places of the metrics.
     pub places: Vec<usize>,
-    /// The metrics that the window with whole sums describes; empty except in a body.
+    /// The places of the metrics that the window with whole sums describes to the last number; empty except in a body.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alike: Vec<usize>,
+    /// The metrics that the window with whole sums describes but for these numbers; empty except in a body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub described: Vec<DescribedMetric>,
 }
 
-/// A metric with the description that it has in the window with whole sums, at the same place.
+/// A metric with the description that it has in the window with whole sums, at the same place, and with numbers of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescribedMetric {
     pub place: usize,
@@ -62,7 +65,7 @@ pub struct DescribedMetric {
 
 impl SumChanges {
     pub const fn new(since: u64, places: Vec<usize>) -> Self {
-        Self { since, places, described: Vec::new() }
+        Self { since, places, alike: Vec::new(), described: Vec::new() }
     }
 }
 
@@ -72,9 +75,9 @@ impl WindowHead {
         self.metrics.iter().chain(&self.hidden)
     }
 
-    /// The metrics that this head leaves to that of the window with whole sums.
-    pub fn described(&self) -> &[DescribedMetric] {
-        self.changes.as_ref().map_or(&[], |changes| &changes.described)
+    /// The number of metrics that this head leaves to that of the window with whole sums.
+    pub fn described(&self) -> usize {
+        self.changes.as_ref().map_or(0, |changes| changes.alike.len() + changes.described.len())
     }
 
     /// The place of the ages of a metric's sum.
@@ -92,20 +95,21 @@ impl FileHead for WindowHead {
     const MAGIC: &'static [u8; 6] = b"tpwind";
     /// Version 1 had no hidden sums and no ages. Version 2 had no origin, no samples, and one metric for each
     /// map. Version 3 had no times by the wall clock, version 4 no sums of 128 bits, version 5 no changes of
-    /// sums, version 6 all metrics in each head. A window with whole sums is still written as version 5.
-    const VERSION: u8 = 7;
+    /// sums, version 6 all metrics in each head, version 7 all their numbers. A window with whole sums is still written as version 5.
+    const VERSION: u8 = 8;
 
     fn version(&self) -> u8 {
         match &self.changes {
             None => 5,
-            Some(changes) if changes.described.is_empty() => 6,
-            Some(_) => Self::VERSION,
+            Some(changes) if !changes.alike.is_empty() => Self::VERSION,
+            Some(changes) if !changes.described.is_empty() => 7,
+            Some(_) => 6,
         }
     }
 
     fn tables(&self) -> usize {
         // Rows, ages, and changes of each metric.
-        let all = self.metrics.len() + self.hidden.len() + self.described().len();
+        let all = self.metrics.len() + self.hidden.len() + self.described();
         if self.changes.is_some() { 3 * all } else { 2 * all }
     }
 }

@@ -118,7 +118,7 @@ impl StoredWindow {
         digest: BodyDigest,
     ) -> Result<WindowReader, Unusable> {
         let mut reader = examined(content.map_err(Unusable::Io)?, self.seq(), digest)?;
-        if !reader.head.described().is_empty() {
+        if reader.head.described() > 0 {
             let whole = source.whole_head(self)?;
             let head = WindowHead::clone(&reader.head).with_described(&whole).ok_or_else(|| {
                 Unusable::Damaged(format!("window {}, which it builds on, has other metrics", self.from))
@@ -162,7 +162,7 @@ pub fn unread(error: Unusable) -> io::Error {
 /// Examines a body with its whole head, which must be that of the window with this number.
 pub fn open(content: Content, seq: u64) -> Result<WindowReader, Unusable> {
     let reader = examined(content, seq, BodyDigest::Unknown)?;
-    if !reader.head.described().is_empty() {
+    if reader.head.described() > 0 {
         return Err(Unusable::Damaged("it builds on no window".to_owned()));
     }
     Ok(reader)

@@ -76,6 +76,7 @@ pub async fn spread_rule(
         node_selector: &file.spec.node_selector,
         generation: 0,
         status: &FleetRuleStatus::default(),
+        assignment: None,
         nodes: &views,
         now: Timestamp::now(),
     })

@@ -18,7 +18,7 @@ fn read(input: &[u8]) {
     let body = || Content::Bytes([content, &Sha256::digest(content)].concat());
     let Ok((head, _)) = format::examine::<WindowHead>(&body(), BodyDigest::Unknown) else { return };
     let whole = super::head(1, ClosedBy::Request, 0);
-    if head.changes.is_some() && !head.described().is_empty() {
+    if head.changes.is_some() && head.described() > 0 {
         assert!(stored::open(body(), head.window.seq).is_err(), "it builds on no window");
         let _ = head.with_described(&whole);
         return;
