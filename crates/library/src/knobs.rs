@@ -42,7 +42,8 @@ fn described(line: &str) -> Option<(&str, &str)> {
 
 /// Tells whether a condition of the preprocessor asks for a macro.
 fn is_tested(source: &str, name: &str) -> bool {
-    source.lines().any(|line| line.trim_start().starts_with("#if") && mentions(line, name))
+    let is_condition = |line: &str| ["#if", "#elif"].iter().any(|word| line.trim_start().starts_with(word));
+    source.lines().any(|line| is_condition(line) && mentions(line, name))
 }
 
 /// Returns the macros that a source defines between `#ifndef NAME` and `#endif`, without those that the daemon defines.
