@@ -45,7 +45,8 @@ pub struct Stand {
     pub tc: &'static [&'static str],
     /// True if the daemon is in another namespace than these interfaces.
     pub abroad: bool,
-    /// True if the probe at XDP is for packets of several buffers, which all others at the hook must be then, too.
+    /// True if the probe at XDP is for packets of several buffers. Then all others at the hook must also be for
+    /// them.
     pub frags: bool,
 }
 

@@ -69,7 +69,7 @@ pub struct Slice {
     pub to: u64,
     pub packets: f64,
     pub seconds: f64,
-    /// The processor seconds of the sender, which is the receiver, too.
+    /// The processor seconds of the sender, which is also the receiver.
     pub sender: f64,
     /// The processor seconds of the daemon, or of the placebo.
     pub subject: f64,

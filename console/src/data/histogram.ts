@@ -26,7 +26,7 @@ function slotIn(key: Value | undefined): number | null {
   return rest.length === 1 && typeof rest[0] === "number" ? rest[0] : null;
 }
 
-/** A histogram without the empty slots behind the last one that has counted. */
+/** A histogram without the empty slots after the last one that has counted. */
 export function trimmed(metric: Metric): Metric {
   const last = Math.max(-1, ...metric.entries.map(({ key, value }) => (isNumber(value) && value == 0 ? -1 : (slotIn(key) ?? Infinity))));
   return { ...metric, entries: metric.entries.filter(({ key }) => (slotIn(key) ?? 0) <= last) };

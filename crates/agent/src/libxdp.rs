@@ -53,7 +53,7 @@ impl LibxdpOptions {
             Err(error) => {
                 tracing::error!(
                     error,
-                    "no dispatcher of libxdp is joined: no program can be compiled for it"
+                    "probes can't join dispatchers of libxdp: the program for that can't be compiled"
                 );
             }
         }

@@ -64,7 +64,7 @@ pub fn drop(needs: Needs) -> anyhow::Result<()> {
     // Once the bounding set is empty, nothing can enter the inheritable set.
     set_capabilities(None, CapabilitySets { inheritable, ..had })
         .context("the daemon's capabilities can't be dropped")?;
-    set_no_new_privs(true).context("the daemon can't give up the way to more privileges")?;
+    set_no_new_privs(true).context("the daemon can't set no_new_privs")?;
     clear_ambient_capability_set().context("the daemon's capabilities can't be dropped")?;
     if had.effective.contains(CapabilitySet::SETPCAP) {
         // Nothing that the daemon starts needs a capability, but for `xdp-loader`, which inherits some.

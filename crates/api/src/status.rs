@@ -160,8 +160,8 @@ pub struct WindowStatus {
     pub revision: Option<RevisionWindows>,
 }
 
-/// The windows that began with the present configuration and ended since the daemon has started. Acknowledged and removed ones
-/// count, too.
+/// The windows that began with the present configuration and ended since the daemon has started. Acknowledged and
+/// removed ones also count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevisionWindows {
     pub closed: u64,

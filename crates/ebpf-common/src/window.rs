@@ -5,8 +5,8 @@ pub mod shape;
 
 use serde::{Deserialize, Serialize};
 
-/// The time between two flips; `start` and `end` are RFC 3339, by the wall clock. If the clock was set back
-/// behind the start, `start` is by the clock's setting at the end.
+/// The time between two flips; `start` and `end` are RFC 3339, by the wall clock. If the clock was set back to a time
+/// before the start, `start` is by the clock's setting at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// The number of the window; the first window of a probe has 1.

@@ -168,7 +168,7 @@ fn fill_text(text: &str, mut value: impl FnMut(&str) -> Result<Value, String>) -
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
         let (expression, after) =
-            after.split_once("}}").ok_or_else(|| format!("{text:?} has {{{{ without }}}} behind it"))?;
+            after.split_once("}}").ok_or_else(|| format!("{text:?} has {{{{ without }}}} after it"))?;
         let found = value(expression)?;
         if before.is_empty() && after.is_empty() && filled.is_empty() {
             return Ok(found);

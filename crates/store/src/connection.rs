@@ -43,17 +43,17 @@ pub fn writer(path: &Path) -> Result<Connection, OpenError> {
     open().map_err(|source| OpenError::of(path, source))
 }
 
-/// Drops the kernel's cached pages of the files, so that reads see the content of the disk. After a failed write the cache
-/// has pages that the disk lacks, and no later sync reports this (`mm/filemap.c`). On ext4 a repeated write
-/// of such a page is lost, too, because its block still counts as unwritten. Call this while this process has
-/// no connection to the files.
+/// Drops the kernel's cached pages of the files, so that reads see the content of the disk. After a failed write the
+/// cache has pages that the disk lacks, and no later sync reports this (`mm/filemap.c`). On ext4 a repeated write of
+/// such a page is also lost, because its block still counts as unwritten. Call this while this process has no
+/// connection to the files.
 fn forget_unwritten(path: &Path) {
     for path in [path, &beside(path, "-wal")] {
         let Ok(file) = File::open(path) else { continue };
-        // The kernel drops only clean pages, so this writes them first. A page whose write has failed counts as clean,
-        // too.
+        // The kernel drops only clean pages, so this writes them first. A page whose write has failed also counts as
+        // clean.
         if let Err(error) = file.sync_all() {
-            tracing::warn!(path = %path.display(), %error, "unwritten pages are given up");
+            tracing::warn!(path = %path.display(), %error, "unwritten pages are dropped");
         }
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     }

@@ -55,7 +55,7 @@ impl Database {
         let (writer, reader) = match connection::writer(&path) {
             Ok(writer) => (Some(writer), None),
             Err(OpenError::Io { source, .. }) if path.try_exists().unwrap_or(true) => {
-                tracing::error!(path = %path.display(), error = %source, "the store can only be read now");
+                tracing::error!(path = %path.display(), error = %source, "the store is now read-only");
                 (None, Some(connection::reader(&path)?))
             }
             Err(error) => return Err(error),

@@ -13,7 +13,7 @@ use twinprobe_tests::servers::tool;
 
 use crate::page::Step;
 
-/// The mark behind the output of each command, followed by the number of the next command.
+/// The mark after the output of each command, followed by the number of the next command.
 const MARK: char = '\u{1}';
 
 /// The time that all commands of a page may take.

@@ -288,7 +288,7 @@ fn requests_that_can_not_be_replayed_are_refused() -> Result<()> {
     let odd = ("Content-Type", "multipart/form-data; boundary=x");
     daemon.request("POST", "/v1/replay", &[odd], b"no parts").expect(400);
     daemon.request("POST", "/v1/replay?format=html", &[odd], b"").expect(400);
-    // Configurations that a PUT refuses are refused for the same reasons, before and behind the compiler.
+    // Configurations that a PUT refuses are refused for the same reasons, before and after compilation.
     let mut wrong = config.clone();
     wrong["ingress"]["hok"] = json!("xdp");
     assert_eq!(send(&[("config", wrong.to_string().as_bytes()), ("capture", &capture)]).status, 422);

@@ -38,7 +38,7 @@ fn a_reading_is_a_window() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A client that hangs up leaves its window to the next GET, of the next daemon, too: the same bytes.
+/// A client that hangs up leaves its window to the next GET, also to one of the next daemon: the same bytes.
 #[test]
 fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
     // Larger than the buffer of a socket.

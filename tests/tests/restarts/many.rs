@@ -19,7 +19,7 @@ fn more_probes_than_an_epoch_map_has_places() -> Result<()> {
         .into_iter()
         .fold(DaemonOptions::default(), DaemonOptions::argument);
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
-    // Probes that wait for an interface have places, too.
+    // Probes that wait for an interface also have places.
     thread::scope(|scope| {
         let deploy = |part: usize| {
             let daemon = &daemon;

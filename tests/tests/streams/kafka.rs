@@ -92,7 +92,8 @@ fn cut(cable: &Cable, number: u64) -> Result<()> {
     cable.mend()
 }
 
-/// A message tells what retention removed. Without transactions windows arrive, too. A window too large for a message holds up its probe.
+/// A message names the windows that retention removed. Windows also arrive without transactions. A window too large for
+/// a message holds up its probe.
 #[test]
 fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
     let directory = tempfile::tempdir()?;

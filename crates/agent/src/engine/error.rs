@@ -93,7 +93,7 @@ pub enum EngineError {
     Stopping,
     #[error("nothing can be compiled here: {0}")]
     NoCompiler(String),
-    #[error("an internal task ended before its time")]
+    #[error("an internal task ended early")]
     Task(#[from] tokio::task::JoinError),
 }
 

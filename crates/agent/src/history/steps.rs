@@ -9,7 +9,7 @@ const MOST: i64 = 1_000;
 const USUAL: i64 = 300;
 /// The range without `from`, in seconds.
 const DAY: i64 = 86_400;
-/// The steps without `step`, in seconds; behind them come multiples of a day.
+/// The steps without `step`, in seconds; multiples of a day follow.
 const STEPS: [i64; 12] = [15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200];
 /// The time in seconds by which a question comes later than its point. Aligned windows end some milliseconds
 /// late, and some servers count a sample at the edge of two ranges in both. So no window ends at an edge.

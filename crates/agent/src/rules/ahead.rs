@@ -21,7 +21,7 @@ use crate::store::rules::StoredRule;
 /// The most memory of the maps of a probe that stays loaded, in bytes.
 const READY_BYTES: u64 = 64 << 20;
 
-/// A loaded probe that waits for its rule to fire. It gives its share of the kernel up to anything that runs.
+/// A loaded probe that waits for its rule to fire. It gives up its share of the kernel for anything that runs.
 #[derive(Debug, Default)]
 struct ReadyProbe(Mutex<Option<Box<LoadedAhead>>>);
 

@@ -292,7 +292,7 @@ impl RuleBook {
             tracing::warn!(
                 rule = name,
                 notifications,
-                "notifications end with their rule; they had not arrived"
+                "the deleted rule had notifications that never arrived; they are dropped"
             );
         }
         tracing::info!(rule = name, "the rule is deleted");

@@ -63,7 +63,7 @@ impl RuleRunner {
                         tracing::error!(
                             rule = self.actions.rule,
                             reason,
-                            "a rule can't continue; it tries again"
+                            "a rule can't continue; the daemon tries again"
                         );
                         told = Some(reason);
                     }

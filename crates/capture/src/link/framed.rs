@@ -20,7 +20,7 @@ pub struct Framed {
     pub destination: Mac,
     pub source: Mac,
     pub ether_type: u16,
-    /// The part of the captured bytes behind the header.
+    /// The captured bytes after the header.
     pub payload: Range<usize>,
     /// The length of the frame on the link, in bytes.
     pub length: u32,

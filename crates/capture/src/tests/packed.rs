@@ -68,7 +68,7 @@ fn compressed_files_may_be_cut_off() {
 fn damage_of_compressed_files_is_told() {
     let plain = plain();
     let mut packed = gzip(&plain);
-    // The check sum behind the data.
+    // The check sum after the data.
     let at = packed.len() - 6;
     packed[at] ^= 1;
     let text = message(&packed);

@@ -17,7 +17,7 @@ pub struct TopSeries {
     /// The direction, the name and the key, in their shown form.
     pub name: String,
     pub family: String,
-    /// The part of the family behind the name of the metric; the whole family if the value is a number.
+    /// The part of the family's name after the name of the metric; the whole family if the value is a number.
     pub field: String,
     pub value: f64,
     /// The count per second; `None` before it is known.

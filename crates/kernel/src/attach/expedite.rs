@@ -98,7 +98,7 @@ impl GracePeriods {
         let switch = Switch::new(places.sys, places.run, boot);
         match switch.mend() {
             Ok(true) => tracing::warn!(
-                "a daemon that has died had left grace periods expedited; now they are normal again"
+                "an earlier daemon died and left grace periods expedited; they are normal again"
             ),
             Ok(false) => {}
             Err(error) => switch.report(&error),

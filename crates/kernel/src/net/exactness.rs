@@ -77,7 +77,7 @@ fn tags(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<String> {
         };
     }
     let takes = features.is_none_or(|features| features.takes_tags);
-    // Generic XDP behind another interface may have a tag beside the packet.
+    // Generic XDP after another interface may have a tag beside the packet.
     let handed_on =
         mode != Some("native") && matches!(offloads.kind.as_deref(), Some("bond" | "bridge" | "team"));
     (takes && !offloads.is_loopback() && offloads.has_ethernet() || handed_on).then(|| {

@@ -89,7 +89,7 @@ pub fn prepare(
     let (mut types, btf) = types(&builder)?;
     let absent = externs::resolve(&mut builder, &mut types, &btf, options)?;
     let warnings = absent.into_iter().map(|name| {
-        format!("{name} is absent for the program: functions and variables of the kernel are not linked in")
+        format!("the program finds no {name}: functions and variables of the kernel are not linked in")
     });
     let warnings = warnings.collect();
     let undefined = undefined(&builder);

@@ -45,7 +45,7 @@ pub enum ObjectError {
     OwnBtf(#[from] twinprobe_ebpf_common::BtfError),
     #[error("the source's CO-RE relocations do not fit this kernel")]
     Core(#[from] aya_obj::btf::BtfRelocationError),
-    #[error("a reference in the object leads nowhere")]
+    #[error("a reference in the object has no target")]
     Relocation(#[from] aya_obj::relocation::EbpfRelocationError),
     #[error(
         "the source uses {names} without defining it; neither other files nor kernel functions (kfuncs) are linked in, but for bpf_dynptr_from_skb, bpf_dynptr_from_xdp and bpf_dynptr_slice"

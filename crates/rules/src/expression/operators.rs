@@ -59,7 +59,7 @@ impl Operands {
                 Some(format!("{sign} compares two of one kind, not {}", names()))
             }
             Self::Texts if (target, arguments) != (Some(Kind::Text), &[Kind::Text]) => {
-                Some(format!("{sign} stands after a text and takes one text: 'abc'.{sign}('a')"))
+                Some(format!("{sign} follows a text and takes one text: 'abc'.{sign}('a')"))
             }
             _ => None,
         }

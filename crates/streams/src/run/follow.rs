@@ -107,7 +107,7 @@ impl DaemonFollower {
                     continue;
                 }
             };
-            tracing::info!(server = name, address = ?address.at, "a daemon");
+            tracing::info!(server = name, address = ?address.at, "following a daemon");
             let stopping = self.watching.stopping.part();
             self.roster.add(Arc::clone(&daemon));
             self.looks.spawn(self.watching.clone().of(daemon, stopping.clone()).run());

@@ -42,7 +42,7 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
                 let probe = &status.name;
                 line(
                     out,
-                    &format!("{server_name}: {probe} is left: its window.collectors do not name {name}"),
+                    &format!("{server_name}: {probe} is left out: its window.collectors do not name {name}"),
                 );
                 continue;
             }

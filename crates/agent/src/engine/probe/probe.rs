@@ -275,8 +275,8 @@ impl Probe {
         }
     }
 
-    /// Closes the last window of a probe that is about to be removed. If no clock closes windows, the window
-    /// contains the live metrics, too.
+    /// Closes the last window of a probe that is about to be removed. If no clock closes windows, the window also
+    /// contains the live metrics.
     pub fn close_at_end(&self) -> Result<(), EngineError> {
         self.with_running(|running| {
             let by = if running.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Request };

@@ -227,7 +227,7 @@ fn stored_metric(
 enum CloseStep {
     /// The window is in the maps and journals only.
     Store,
-    /// The window is on disk, and the maps may still have it, too.
+    /// The window is on disk, and may also still be in the maps.
     Empty,
     /// The window was on disk when the daemon began to empty its maps; since then the file was removed or
     /// damaged.

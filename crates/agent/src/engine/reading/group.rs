@@ -164,8 +164,8 @@ fn read_maps(
     Ok(())
 }
 
-/// Removes the content of the stored window: empties the map at rest, or forgets the journal. If a map
-/// changes under packets and no document shows it, it is emptied, too.
+/// Removes the content of the stored window: empties the map at rest, or forgets the journal. A map that changes under
+/// packets is also emptied if no document shows it.
 pub fn clear(metrics: &[MetricState], group: usize, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let is_emptied = |metric: &MetricState| match metric.extraction {

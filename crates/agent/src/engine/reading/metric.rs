@@ -126,7 +126,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
     let directions = config.directions().count();
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
         for (index, planned) in own.plan.metrics.iter().enumerate() {
-            // The counters of losses, and maps that no metric shows, come behind the metrics of the configuration.
+            // The counters of losses, and maps that no metric shows, come after the metrics of the configuration.
             let other = || MetricConfig {
                 help: Some(LOSSES.to_owned()),
                 ..MetricConfig::new(planned.request.clone())

@@ -56,7 +56,7 @@ enum LiveMessage {
 
 impl LiveMap {
     /// Starts to read, and to keep the rows if there is a place for them. Each reading has a thread of its own, because
-    /// it waits for its client: on the threads that all requests share, other requests would wait, too.
+    /// it waits for its client: on the threads that all requests share, other requests would also wait.
     pub fn rows(self, keeping: Option<Keeping>) -> Result<LiveRows, Broken> {
         let (sender, messages) = mpsc::channel(AHEAD);
         let runtime = Handle::current();

@@ -18,7 +18,7 @@ pub fn prepare() -> io::Result<()> {
     if membarrier_query().contains_command(MembarrierCommand::Global) {
         return Ok(());
     }
-    // If the kernel refuses every call, the query lists no command, too. The error of the call itself gives
+    // If the kernel refuses every call, the query also lists no command. The error of the call itself gives
     // the reason.
     match membarrier(MembarrierCommand::Global) {
         Err(Errno::INVAL) => Err(io::Error::other("the kernel has no MEMBARRIER_CMD_GLOBAL (nohz_full)")),

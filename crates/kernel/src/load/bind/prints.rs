@@ -78,7 +78,7 @@ mod tests {
         for body in [
             "PRINT(\"seen\");",
             "PRINT(\"%d %%\", 7);",
-            // The print shows the bytes behind a pointer, and not the pointer.
+            // The print shows the bytes to which a pointer leads, and not the pointer.
             "PRINT(\"%pI4 %s\", data, seen);",
             "static const char one[] = \"none\", other[] = \"no...\";
              if (seen[0]) print(one, 5); else if (seen[1]) print(other, 6);",

@@ -109,7 +109,7 @@ const DONE: u32 = 2;
 const CHANGED: u32 = 3;
 const MISSING: u32 = 1;
 
-/// The offset of the numbers in a packet, behind the key.
+/// The offset of the numbers in a packet, after the key.
 const fn start(key_size: usize) -> usize {
     key_size.next_multiple_of(8)
 }

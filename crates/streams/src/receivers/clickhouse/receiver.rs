@@ -56,7 +56,7 @@ impl ClickhouseReceiver {
                 add_entries(&mut link, table, windows).await?;
             }
         }
-        // The table of windows comes last: a window in this table is in all other tables, too.
+        // The table of windows comes last: a window in this table is also in all other tables.
         let rows: Vec<&PlacedWindow<'_>> = groups.iter().flat_map(|group| &group.windows).collect();
         for at in add_windows(&mut link, &rows).await? {
             fates[at] = ItemFate::Stored;

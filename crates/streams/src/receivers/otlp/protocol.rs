@@ -182,7 +182,7 @@ impl PushProtocol for OtlpMetrics {
         let partial = answer.partial_success?;
         let rejected = u64::try_from(partial.rejected_data_points).ok().filter(|rejected| *rejected > 0);
         if rejected.is_none() && !partial.error_message.is_empty() {
-            tracing::warn!(message = partial.error_message, "the receiver has a remark");
+            tracing::warn!(message = partial.error_message, "the receiver answered with a warning");
         }
         Some((rejected?, partial.error_message))
     }
