@@ -1,4 +1,5 @@
-//! Captures for the rules of the library: of each one in which it fires, and one of traffic that looks alike and is harmless.
+//! Captures for the rules of the library: for each rule one capture at which it fires, and one of similar but harmless
+//! traffic.
 
 use std::net::Ipv4Addr;
 

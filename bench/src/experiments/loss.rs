@@ -252,7 +252,7 @@ impl Row {
         let seconds: f64 = triples.iter().map(|triple| triple.with.seconds).sum();
         let daemon: f64 =
             triples.iter().map(|triple| triple.with.subject).sum::<f64>() / windows.max(1) as f64;
-        // The loss is that in the time of the slices, not of the interval.
+        // The loss refers to the time of the slices, not to the interval.
         let lost =
             triples.iter().map(|triple| 1e6 * triple.loss() * seconds / windows as f64).collect::<Sample>();
         let of_windows = |text: String| if windows > 0 { text } else { String::new() };

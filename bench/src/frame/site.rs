@@ -28,7 +28,7 @@ pub struct Site {
     interface: String,
 }
 
-/// Packets under way. Packets in transit. They end on drop.
+/// The sending of packets. It ends on drop.
 #[derive(Debug)]
 pub enum Sending<'a> {
     Traffic(traffic::Running),

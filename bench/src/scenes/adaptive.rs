@@ -23,7 +23,7 @@ const METRICS: &str = "/v1/probes/probe/metrics";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// None: a program that drops the packet, and does nothing else.
+    /// No features: the program drops the packet, and does nothing else.
     Empty,
     /// All features, whichever are switched on.
     NonAdaptive,

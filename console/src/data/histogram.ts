@@ -18,7 +18,7 @@ export function slotOf(value: number | bigint): number {
   return whole <= 0n ? 0 : whole.toString(2).length - 1;
 }
 
-/** The slot that a key is, also of an interface that it names; or `null`. */
+/** The slot of a key, which is a slot, or a slot with the name of an interface; `null` for any other key. */
 function slotIn(key: Value | undefined): number | null {
   if (typeof key === "number") return key;
   if (interfaceIn({ key }) === null) return null;

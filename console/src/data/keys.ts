@@ -8,7 +8,7 @@ const isBare = (id: string, value: unknown) => typeof value !== "string" && valu
 
 /**
  * The parts of a key in one text, which is also the identity of its line. Two or more bare numbers have their names, such
- * as `vlan=7`: nobody can tell them apart otherwise. `names` adds the names of services and protocols.
+ * as `vlan=7`: without names they look alike. `names` adds the names of services and protocols.
  */
 export function keyLabel(row: Row, ids: string[], names = false): string {
   let bare = 0;

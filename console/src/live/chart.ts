@@ -58,7 +58,7 @@ export function useChart(probe: Probe, wanted: Wanted | null): { series: Series 
         const series = await ask<Series>(path(probe.name, wanted), { signal: control.signal });
         setState({ id, series, problem: null });
       } catch (error) {
-        // A range without a window has nothing to draw. A server's 404 says what it misses.
+        // A range without a window has nothing to draw. A server's 404 names the missing data.
         const problem = asProblem(error);
         const isNothing = problem.status === 404 && !wanted.past;
         if (!control.signal.aborted) setState((now) => ({ id, series: now.id === id && problem.status !== 404 ? now.series : null, problem: isNothing ? null : problem }));

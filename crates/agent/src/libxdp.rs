@@ -40,7 +40,7 @@ pub struct LibxdpOptions {
 }
 
 impl LibxdpOptions {
-    /// Has the daemon join dispatchers of libxdp, if the operator wants it to.
+    /// Makes the daemon join dispatchers of libxdp, if the operator wants it.
     pub async fn apply(self, toolchain: &Toolchain) -> anyhow::Result<()> {
         let Some(path) = self.xdp_loader else { return Ok(()) };
         ensure!(

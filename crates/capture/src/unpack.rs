@@ -25,7 +25,7 @@ pub struct Unpacked {
     fate: Arc<Fate>,
 }
 
-/// The outcome of a file: readers of formats keep no reason for a failure.
+/// The outcome of a file. It keeps the reason of a failure, because readers of formats drop the reason.
 #[derive(Debug, Default)]
 pub struct Fate {
     limit: u64,
@@ -42,7 +42,7 @@ enum UnpackError {
 }
 
 impl Fate {
-    /// Tells whether the compressed data ended before its end.
+    /// Tells whether the compressed data is incomplete.
     pub fn is_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)
     }

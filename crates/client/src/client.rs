@@ -129,7 +129,7 @@ impl Client {
         self.whole(self.transport.request(Method::GET, ["v1", "probes"], JSON)).await
     }
 
-    /// `GET /v1/probes?traffic=true`: the probes, and what has passed their interfaces.
+    /// `GET /v1/probes?traffic=true`: the probes, and the traffic of their interfaces.
     pub async fn probes_and_traffic(&self) -> Result<Answer<ProbeList>, ClientError> {
         let request = self.transport.request(Method::GET, ["v1", "probes"], JSON);
         self.whole(request.query(&[("traffic", "true")])).await

@@ -68,7 +68,7 @@ fn is_word(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte))
 }
 
-/// Returns a text as it may stand in any part of a URL.
+/// Returns a text in a form that is valid in any part of a URL.
 fn encoded(text: &str) -> String {
     let byte = |byte: u8| match byte {
         b'_' | b'.' | b'-' | b'~' => char::from(byte).to_string(),

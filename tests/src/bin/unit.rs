@@ -1,6 +1,6 @@
 //! `unit [--without WORD]... COMMAND...` runs a command with the rights that `deploy/twinprobe.service` leaves to the
 //! daemon, as systemd 252 reads it: capabilities, system calls, file mode mask. WORD is a capability (`CAP_KILL`) or a
-//! system call that the command shall not have either.
+//! system call that the command must not have either.
 
 use std::collections::BTreeMap;
 use std::fs;

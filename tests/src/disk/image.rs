@@ -97,7 +97,7 @@ impl Image {
             random.below(2);
         }
         let mut lost = Lost::default();
-        // Sometimes the cache had been written almost as a whole, sometimes hardly at all.
+        // Sometimes nearly the whole cache was written, sometimes nearly nothing.
         let kept = random.below(5);
         for write in std::mem::take(&mut self.pending) {
             if random.below(4) < kept {

@@ -83,8 +83,8 @@ fn lose() -> Result<Counted> {
         // Without offloads, each segment is one packet.
         namespace.run("ethtool", &["-K", interface, "tso", "off", "gso", "off", "gro", "off"])?;
     }
-    // Fewer segments are under way at a time than lie between two losses. With a slow receiver, more gaps
-    // would be open than the probe remembers.
+    // The number of segments in transit is smaller than the number of segments between two losses. With a slow
+    // receiver, more gaps would be open than the probe remembers.
     near.run("sysctl", &["-q", "-w", "net.ipv4.tcp_rmem=4096 65536 65536"])?;
     let daemon = Daemon::start(near)?;
     let lost = json!({ "verdict": "enforce", "source": loses(), "metrics": [window("lost", "lost")] });

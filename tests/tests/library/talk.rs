@@ -98,7 +98,7 @@ fn scene() -> Result<Topology> {
     Ok(topology)
 }
 
-/// dumpcap, which writes what passes an interface. It ends on drop.
+/// dumpcap, which writes the packets of an interface. It ends on drop.
 struct Recording(Child);
 
 impl Recording {

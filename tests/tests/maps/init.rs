@@ -275,7 +275,7 @@ fn an_end_at_every_step() -> Result<()> {
     ];
     let ends = steps.iter().flat_map(|(step, times)| times.iter().map(move |time| format!("{step}:{time}")));
     let ends: Vec<String> = ends.collect();
-    // A usual run takes some times of each step.
+    // A usual run tests some occurrences of each step.
     let some = ends.len().div_ceil(scaled(16, 48) as usize);
     let mut scene = Scene::new(&json!({ "retain": 100_000 }), &json!({ "KEYS": "500" }))?;
     let mut accounts = PROBES.map(|_| Account::default());

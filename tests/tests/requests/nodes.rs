@@ -1,4 +1,5 @@
-//! `serve --nodes`: what a daemon tells of others. All daemons are real, and each counts other packets.
+//! `serve --nodes`: the answers of a daemon about other daemons. All daemons are real, and each counts different
+//! packets.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -96,7 +96,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Listens in the namespace of the daemon, until the test ends.
+    /// Listens in the namespace of the daemon until the test ends.
     pub fn new(topology: &Topology) -> Result<Self> {
         topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
         Self::at(topology, SocketAddr::from(([127, 0, 0, 1], 0)))

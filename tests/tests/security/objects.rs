@@ -1,4 +1,4 @@
-//! Objects by chance: their relocations, sections, types and instructions are changed at random. An admitted
+//! Random objects: their relocations, sections, types and instructions are changed at random. An admitted
 //! observing object changes neither frames, nor their metadata, nor their path, nor the filter of another
 //! owner.
 

@@ -79,7 +79,7 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
     Ok(missing)
 }
 
-/// Checks that a daemon has refused a store as it has to.
+/// Checks that a daemon has refused a store correctly.
 fn check_refusal(daemon: Daemon, file: &Path, content: &[u8]) -> Result<()> {
     // The last lines of the log may arrive after the end of the daemon.
     daemon.wait_for_log("twinprobe: ", PATIENCE);

@@ -54,7 +54,7 @@ pub enum EngineError {
     Kernel(#[from] KernelError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The disk, or what probes may take of it, is full.
+    /// The disk, or the part of it that probes may use, is full.
     #[error("{0}")]
     NoRoom(String),
     #[error("the maps could not be read: {0}")]

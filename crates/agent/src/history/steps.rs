@@ -30,7 +30,7 @@ impl HistorySteps {
     /// An error names the possible steps.
     pub fn new(query: &ChartQuery, now: i128, interval: Option<Duration>) -> Result<Self, String> {
         let seconds = |time: i128| i64::try_from(time.div_euclid(1_000_000_000)).unwrap_or_default();
-        // No server has samples of other times, and some know no longer ranges.
+        // No server has samples outside of these bounds, and some servers refuse longer ranges.
         let to = query.to.map_or(seconds(now), seconds).min(seconds(now).saturating_add(DAY));
         let from = query.from.map_or(to.saturating_sub(DAY), seconds).max(0);
         let step = match query.step {

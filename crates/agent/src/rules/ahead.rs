@@ -41,7 +41,7 @@ impl SpareShare for ReadyProbe {
 #[derive(Debug, Default)]
 pub struct Preparation {
     ready: Arc<ReadyProbe>,
-    /// The watched probe that it was begun for: the instance, and the revision of its configuration.
+    /// The watched probe for which the preparation began: its instance, and the revision of its configuration.
     begun_for: Option<(String, u64)>,
     task: Option<JoinHandle<()>>,
 }

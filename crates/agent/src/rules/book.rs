@@ -31,7 +31,7 @@ pub struct RuleBook {
     audit: Option<Arc<AuditLog>>,
     options: Arc<RuleOptions>,
     rules: Mutex<BTreeMap<String, LiveRule>>,
-    /// A lock, held while rules are put and deleted.
+    /// The lock for putting and deleting rules.
     pub changes: tokio::sync::Mutex<()>,
 }
 

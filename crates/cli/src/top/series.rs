@@ -105,7 +105,7 @@ impl SeriesSet {
                     series.rate = is_known.then(|| grown / time.as_secs_f64().max(0.001));
                     series.base = sample.value;
                 }
-                // The last rate stands until the next window ends.
+                // The last rate stays until the next window ends.
                 Covered::Nothing => {}
                 Covered::Unknown => (series.rate, series.base) = (None, sample.value),
             }

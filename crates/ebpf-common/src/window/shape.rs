@@ -176,7 +176,7 @@ pub enum NumberMeaning {
 }
 
 impl FieldShape {
-    /// Notes the element of IPFIX of the field behind these members.
+    /// Notes the element of IPFIX of the field to which these members lead.
     pub fn note_element(&mut self, path: &str, element: &str) {
         if path.is_empty() {
             self.ie = Some(element.to_owned());

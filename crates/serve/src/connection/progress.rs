@@ -170,7 +170,7 @@ mod tests {
             progress.blocked();
         }
         assert_eq!(left(&progress), Some((30, Cut::Write)));
-        // A client that takes a byte now and then can't.
+        // A client that takes only a byte now and then does not extend its time.
         for second in 1..30 {
             tokio::time::advance(Duration::from_secs(1)).await;
             progress.taken(1);

@@ -64,7 +64,7 @@ pub(super) struct PeriodProgress {
     pub unsent: Option<u64>,
     /// The condition without a value in the last period.
     no_value: Option<MissingValue>,
-    /// Nodes that have sent windows, and that no daemon has said to be.
+    /// Nodes that have sent windows, and whose daemon is not known.
     unknown: BTreeSet<String>,
     /// The time of the last window.
     heard: Instant,

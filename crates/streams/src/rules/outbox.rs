@@ -15,12 +15,12 @@ use crate::telemetry::rules::FleetRuleMeter;
 
 /// The attempts at a notification. With the pauses between them they take about an hour.
 const ATTEMPTS: u32 = 67;
-/// The attempts of a stream that has to end.
+/// The number of attempts when the stream must end.
 const ATTEMPTS_ONCE: u32 = 5;
 /// The pause after the first attempt. It doubles each time, up to the longest one.
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_mins(1);
-/// The time that a receiver has to answer.
+/// The longest wait for a receiver's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most notifications that wait at the same time. Then the oldest is given up.
 const MOST: usize = 64;

@@ -168,7 +168,7 @@ impl Ledger {
         let by_all = if collector.is_none() { seq } else { by_all.unwrap_or_default() };
         if by_all > self.acknowledged {
             self.acknowledged = by_all;
-            // The next list tells what had been lost up to there.
+            // The next list reports the losses before this window.
             self.lost = None;
             self.windows.retain(|seq, _| *seq > by_all);
         }

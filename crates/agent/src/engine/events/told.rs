@@ -97,7 +97,7 @@ impl ChangeTeller {
     }
 
     pub fn tell(&self, about: About, bytes: Bytes) {
-        // An error says that the last client has hung up meanwhile.
+        // An error means that the last client has hung up.
         let _ = self.out.send(ToldChange { about, bytes });
     }
 

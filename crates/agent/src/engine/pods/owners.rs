@@ -23,7 +23,7 @@ pub struct OwnerBook(Mutex<BookState>);
 struct BookState {
     owners: Arc<AddressOwners>,
     present: HashMap<IpAddr, AddressOwner>,
-    /// False until the first owners are known: these have had their addresses before.
+    /// False until the first owners are known. They had their addresses before the daemon knew them.
     has_begun: bool,
 }
 

@@ -13,7 +13,7 @@ use twinprobe_kernel::{Extraction, KernelError, MetricMap, Quiesced};
 use crate::engine::error::CloseError;
 use crate::engine::reading::metric::MetricState;
 
-/// The receiver of a window's rows: it takes the place of a metric, and rows.
+/// The receiver of a window's rows: it gets the place of a metric in the window, and then rows.
 pub type RowSink<'a> = dyn FnMut(usize, &RawTable) -> io::Result<()> + 'a;
 
 /// Returns the index of the first metric of each map.
@@ -203,7 +203,7 @@ fn pieces(
     Ok(())
 }
 
-/// Hands the rows that `read` reads on to `out`.
+/// Passes the rows that `read` reads to `out`.
 fn written(
     out: &mut dyn FnMut(&RawTable) -> io::Result<()>,
     read: impl FnOnce(&mut dyn FnMut(&mut RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,

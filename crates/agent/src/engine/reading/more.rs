@@ -123,7 +123,7 @@ impl MetricState {
         // Times since the boot are only in baselines of earlier versions, which do not name the boot.
         let fits = sum.rows.add_of(rows, layout, *through, monotonic_zero_ns());
         sum.through = *through;
-        // Rows that named interfaces have become fewer, so that the ages are not theirs.
+        // An adaptation that drops the names of interfaces can merge rows. Then the ages belong to other rows.
         if !is_adapted || sum.rows.ages().len() == part.ages.len() {
             sum.rows.set_ages(&part.ages);
         }

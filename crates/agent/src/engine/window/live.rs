@@ -21,7 +21,7 @@ use crate::engine::window::kept::{Keeping, Kept};
 /// The number of chunks that are read ahead of the client: a client or a writer that waits for a processor does not stop the
 /// reading for some milliseconds.
 const AHEAD: usize = 8;
-/// The time that a client has for each chunk once the probe was deleted.
+/// The longest wait until a client takes a chunk, once the probe was deleted.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The maps of a metric and the life of its probe. The probe's maps must not live as long as a slow client.

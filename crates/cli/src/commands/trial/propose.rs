@@ -73,7 +73,7 @@ enum MapPart {
     /// Its entries come from a loader.
     Filled,
     Events,
-    /// The daemon refuses a metric of it for this reason.
+    /// The reason why the daemon refuses a metric of the map.
     Refused(String),
 }
 

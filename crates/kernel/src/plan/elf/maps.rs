@@ -90,7 +90,7 @@ pub fn unused(builder: &Builder<'_>) -> BTreeSet<String> {
     unused.map(|symbol| String::from_utf8_lossy(symbol.name.as_slice()).into_owned()).collect()
 }
 
-/// Reads the number that stands at the place of a relocation: a pointer in `.maps`, the immediate of an instruction in
+/// Reads the number at the place of a relocation: a pointer in `.maps`, the immediate of an instruction in
 /// code.
 fn addend(builder: &Builder<'_>, target: SectionId, pointer: bool, offset: u64) -> Option<u64> {
     let section = builder.sections.get(target);

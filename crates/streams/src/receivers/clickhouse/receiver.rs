@@ -177,7 +177,7 @@ async fn insert<'a>(
     server.insert(table, &digest(&identity), rows).await
 }
 
-/// Adds a gap, but for the windows that the tables have or know as lost. Returns whether other windows
+/// Adds a gap, except for the windows that the tables have or know as lost. Returns whether other windows
 /// remained.
 async fn add_gap(server: &ChServer, gap: &StreamGap) -> Result<bool, SendError> {
     let (table, SeriesName { node, instance, probe }) = (gaps(), &*gap.name.series);
