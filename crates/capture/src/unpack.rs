@@ -36,7 +36,7 @@ pub struct Fate {
 #[derive(Debug)]
 enum UnpackError {
     TooLarge,
-    /// The compressed data makes no sense.
+    /// The compressed data is invalid.
     Packed(String),
     Read(ErrorKind, String),
 }

@@ -142,7 +142,7 @@ pub fn reader(path: &Path) -> Result<Connection, OpenError> {
             false => Err(error),
         })
         .or_else(|error| {
-            // A store that was closed in order has no log, and is readable without the files beside it.
+            // A store that was closed properly has no log, and is readable without the files beside it.
             let log = fs::metadata(beside(path, "-wal"));
             let has_log =
                 log.map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |file| file.len() > 0);

@@ -208,7 +208,7 @@ impl Database {
         let DatabaseFiles { writer, reader, .. } = &mut *self.files.lock();
         if writer.is_none() && reader.is_none() {
             let opened = connection::reader(&self.path).map_err(|error| match error {
-                // Callers take `NotFound` for a missing row, but here the whole store is missing.
+                // To callers `NotFound` means a missing row, but here the whole store is missing.
                 OpenError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => source,
                 error => io::Error::other(error),
             })?;

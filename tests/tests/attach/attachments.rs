@@ -210,7 +210,7 @@ fn a_program_that_came_instead_is_kept() -> Result<()> {
     Ok(())
 }
 
-/// A daemon that can open no file can't list interfaces, and must not take that for an empty list.
+/// A daemon that can open no file can't list interfaces, and must not treat that as an empty list.
 #[test]
 fn interfaces_that_cant_be_listed_are_kept() -> Result<()> {
     for (method, elsewhere) in [("auto", false), ("auto", true), ("clsact", false), ("clsact", true)] {

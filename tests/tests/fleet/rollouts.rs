@@ -23,7 +23,7 @@ fn a_probe_reaches_every_node_and_leaves_nothing() -> Result<()> {
     for report in reports["items"].as_array().context("reports")? {
         ensure!(report["spec"]["kernel"] == kernel.trim() && report["spec"]["windows"] == 2, "{report:#}");
         ensure!(report["spec"].to_string().len() < 1024, "{report:#}");
-        // One write for one change.
+        // A change is one write.
         ensure!(report["metadata"]["generation"] == 1, "{report:#}");
     }
     // An Event for each step.

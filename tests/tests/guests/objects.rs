@@ -220,8 +220,8 @@ fn an_object_of_aya_runs_with_types_and_without() -> Result<()> {
     Ok(())
 }
 
-/// A configuration gives maps the sizes that their loader would set. The client takes an object for a source, and leaves out what
-/// nothing reads.
+/// A configuration gives maps the sizes that their loader would set. The client accepts an object as a source, and
+/// leaves out what nothing reads.
 #[test]
 fn an_object_in_a_file_runs_with_the_sizes_of_the_configuration() -> Result<()> {
     let topology = Topology::new()?;

@@ -25,7 +25,7 @@ const DATAGRAMS: usize = 30;
 const QUESTION: usize = 300;
 const ANSWER: usize = 20_000;
 
-/// A connection that was opened and closed in order, for tshark.
+/// A connection that was opened and closed properly, for tshark.
 const WHOLE: &str = "tcp.completeness == 31";
 const BEGINS: &str = "tcp.flags.syn == 1 && tcp.flags.ack == 0";
 const ACCEPTED: &str = "tcp.flags.syn == 1 && tcp.flags.ack == 1";

@@ -206,7 +206,7 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
     Ok(())
 }
 
-/// Once a daemon has announced that it listens, it ends in order: `--detach-on-exit` applies from then on.
+/// Once a daemon has announced that it listens, it ends properly: `--detach-on-exit` applies from then on.
 #[test]
 fn a_daemon_that_has_just_started_ends_in_order() -> Result<()> {
     let topology = Topology::new()?;

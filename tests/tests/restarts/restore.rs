@@ -20,7 +20,7 @@ fn generator(topology: &Topology) -> Result<Generator> {
 enum End {
     /// The daemon was killed, and nothing is left in bpffs.
     Reboot,
-    /// The daemon has ended in order, with `--detach-on-exit`.
+    /// The daemon has ended properly, with `--detach-on-exit`.
     Detached,
 }
 

@@ -68,7 +68,7 @@ fn a_daemon_does_not_start_with_files_that_others_could_change() -> Result<()> {
     Ok(())
 }
 
-/// The earlier content stays in force.
+/// The earlier content still applies.
 #[test]
 fn a_file_that_others_could_change_is_not_read_again() -> Result<()> {
     let (old, new) = (Token::new("a", "admin")?, Token::new("b", "admin")?);

@@ -57,7 +57,7 @@ impl Line {
         Self { repeated: Some(repeated), others, ..self }
     }
 
-    /// Renders the line in ASCII: some readers take other characters for the end of a line.
+    /// Renders the line in ASCII: some readers end a line at other characters.
     pub fn render(&self) -> String {
         ascii(&serde_json::to_string(self).unwrap_or_default())
     }

@@ -8,7 +8,7 @@ use twinprobe_client::SampleSeries;
 use crate::history::expression::{HistorySubject, KEYS, MARK, TOTAL};
 use crate::history::steps::HistorySteps;
 
-/// A count below this is none.
+/// A count below this is 0.
 const NOTHING: f64 = 1e-6;
 
 /// The numbers of a key, or of all keys, at each point; `None` where there are none.

@@ -162,7 +162,7 @@ fn is_text(section: &Section<'_>) -> bool {
     section.name.as_slice().starts_with(b".text")
 }
 
-/// Tells whether aya-obj takes a section for one of programs.
+/// Tells whether aya-obj treats a section as one of programs.
 fn is_program(section: &Section<'_>) -> bool {
     section.sh_flags & u64::from(SHF_EXECINSTR) != 0 && !is_text(section)
 }

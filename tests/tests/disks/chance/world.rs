@@ -14,7 +14,7 @@ use super::ledger::{Ledger, Origin};
 use super::plan::{NAMES, Step};
 use crate::scene::{End, Place, Scene};
 
-/// The lease of a probe that shall end.
+/// The lease of a probe that the test lets expire.
 const LEASE: &str = "100ms";
 
 /// The present fault of the disk.

@@ -69,7 +69,7 @@ fn name_maps_of(builder: &mut Builder<'_>, maps: SectionId) -> Vec<MapPointer> {
             relocations[index].symbol = Some(symbol);
         }
     }
-    // aya-obj would take such a symbol for a map.
+    // aya-obj would treat such a symbol as a map.
     section_symbols.into_iter().for_each(|symbol| builder.symbols.get_mut(symbol).delete = true);
     pointers
 }
