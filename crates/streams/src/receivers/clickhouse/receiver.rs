@@ -35,7 +35,7 @@ pub struct ClickhouseReceiver {
     options: Arc<ClickhouseOptions>,
     stream: String,
     limits: BatchLimits,
-    /// Made anew after a failure.
+    /// `None` before the first use and after a failure: then it is made again.
     link: Option<ChLink>,
 }
 
