@@ -29,7 +29,8 @@ const COLLECTORS: [&str; 2] = ["ledger", "late"];
 const FRAMES: u64 = 3;
 /// The number of the oldest and of the newest windows that each check reads.
 const LOOKED_AT: u64 = 4;
-/// The interval of windows, longer than any test: with an interval no reader closes a window, only a request does.
+/// The interval of windows, longer than any test: of a probe with an interval, only a request closes a window, no
+/// reader.
 const INTERVAL: &str = "24h";
 /// The time within which a packet that was sent must have been counted.
 const ARRIVAL: Duration = Duration::from_secs(60);

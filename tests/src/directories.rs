@@ -122,7 +122,7 @@ fn remove_stale(directory: &Path) {
     }
 }
 
-/// Turns the switch of the machine back if a daemon that has died has left it on, as the next daemon would.
+/// Turns the switch of the machine back if a daemon that has died has left it on, like the next daemon.
 fn turn_back() -> std::io::Result<()> {
     let note = File::options().read(true).write(true).open("/run/twinprobe/rcu_expedited")?;
     if note.metadata()?.len() > 0 && note.try_lock().is_ok() {

@@ -59,7 +59,7 @@ impl LargestRows {
     }
 
     /// Adds entries of the metric. `boot_time_ns` is the time of the boot by the wall clock, from which their
-    /// times count.
+    /// times are measured.
     pub fn add(&mut self, table: &RawTable, boot_time_ns: i128) {
         let layout = Arc::clone(&self.metric.layout);
         let mut left = RawTable::default();

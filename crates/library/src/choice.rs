@@ -56,7 +56,7 @@ pub fn changed(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDoc
     Ok(config)
 }
 
-/// The directions that a configuration has.
+/// The directions of a configuration.
 fn directions(config: &mut ConfigDocument) -> impl Iterator<Item = &mut DirectionDocument> {
     [&mut config.ingress, &mut config.egress].into_iter().flatten()
 }

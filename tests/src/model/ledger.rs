@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
 
-/// The key that all packets of a burst have.
+/// The key of all packets of a burst.
 pub type Key = u32;
 /// The key that stands for all keys of a counter with only one number.
 const ALL: Key = Key::MAX;

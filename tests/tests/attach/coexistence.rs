@@ -278,7 +278,7 @@ fn positions_are_kept() -> Result<()> {
         daemon = daemon.restart(signal, &DaemonOptions::default())?;
         assert_eq!(place()?, (1, 3), "after signal {signal}");
     }
-    // A verdict affects only later programs: the foreign program is behind the first probe and before the last.
+    // A verdict affects only later programs: the foreign program is after the first probe and before the last.
     let mut generator = generator(&topology)?;
     daemon.put("/v1/probes/other", &tc_config("last", "2")).expect(200);
     generator.send(10)?;

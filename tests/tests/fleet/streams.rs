@@ -1,4 +1,4 @@
-//! A stream that finds the daemons behind a Service, with the objects of deploy/kubernetes/stream.yaml.
+//! A stream that finds the daemons of a Service, with the objects of deploy/kubernetes/stream.yaml.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -115,7 +115,7 @@ pub fn credentials(files: &Path, role: &str) -> Result<()> {
     Ok(())
 }
 
-/// Tells the cluster which daemons are behind the Service, as its controller does.
+/// Tells the cluster the daemons of the Service, as its controller does.
 pub fn endpoints(cluster: &Cluster, members: &[&Member]) -> Result<()> {
     let endpoints: Vec<Value> = members.iter().map(|member| member.endpoint()).collect();
     let labels = json!({ "kubernetes.io/service-name": "twinprobe" });

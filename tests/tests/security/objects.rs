@@ -65,7 +65,7 @@ struct Witness {
 }
 
 impl Witness {
-    /// If `generic` is true, the expected frames come from behind another loader's program that does nothing:
+    /// If `generic` is true, the expected frames are those after another loader's program that does nothing:
     /// generic XDP has packets in other buffers than the network stack.
     fn new(
         monitor: &Namespace,

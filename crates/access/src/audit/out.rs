@@ -1,4 +1,4 @@
-//! The file behind the record: how a line gets there, and the reserved room for changes.
+//! The file of the record: how a line gets there, and the reserved room for changes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -16,7 +16,7 @@ pub enum CaptureLink {
     Snoop(u32),
     /// The packet names an interface that the file does not describe.
     UnknownInterface,
-    /// More was captured than a packet has.
+    /// The record has more captured bytes than the packet is long.
     TooLong,
 }
 

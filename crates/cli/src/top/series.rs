@@ -24,7 +24,7 @@ pub struct TopSeries {
     pub rate: Option<f64>,
     /// The last rates, the newest at the end.
     pub history: VecDeque<u64>,
-    /// The value from which its growth counts.
+    /// The value from which its growth is measured.
     base: f64,
     /// False after a page without the series.
     seen: bool,

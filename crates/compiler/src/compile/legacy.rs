@@ -213,7 +213,7 @@ fn only_calls(texts: &[&str], name: &str) -> bool {
     called.peek().is_some() && !called.any(|(before, _)| is_declared(before))
 }
 
-/// Returns the texts before and after each place of a name in a text.
+/// Returns, for each place of a name in a text, the text before it and the text after it.
 fn words<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let around = move |(at, _): (usize, &str)| (&text[..at], &text[at + name.len()..]);
     text.match_indices(name)

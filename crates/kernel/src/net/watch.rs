@@ -136,7 +136,7 @@ fn is_overflow(error: &io::Error) -> bool {
 pub enum NamespaceChange {
     /// Interfaces have changed in the namespace that was at the path before.
     Links(LinkChanges),
-    /// The path leads to another namespace, or to none any more. The state of earlier attachments is unknown.
+    /// The path is now that of another namespace, or of none. The state of earlier attachments is unknown.
     Namespace,
 }
 

@@ -262,7 +262,7 @@ impl ProbeObject {
         }
     }
 
-    /// Returns file and line that an instruction of `function` was compiled from, whichever file that is.
+    /// Returns the file and the line that an instruction of `function` was compiled from. It may be any file.
     pub fn position(&self, function: &Function, instruction: usize) -> Option<(&str, u32)> {
         let (file, line, _) = position(&self.btf_blob, function, instruction, |_| true)?;
         // A relative name is one in the directory of the compilation, which is `/`.

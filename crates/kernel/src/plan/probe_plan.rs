@@ -102,7 +102,7 @@ pub struct MetricPlan {
     pub elements: FieldElements,
 }
 
-/// The content behind a metric.
+/// The source of a metric's content.
 #[derive(Debug)]
 pub enum MetricSource {
     Table(Arc<TableLayout>),

@@ -1,4 +1,5 @@
-//! The daemons behind a Service of Kubernetes. The API server's list of the Service's endpoints names their nodes and addresses.
+//! The daemons of a Service of Kubernetes. The API server's list of the Service's endpoints names their nodes and
+//! addresses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The pods and Services behind addresses: a table in memory, which documents look up. An address whose pod has ended keeps its name
-//! until another pod gets it, so that the last windows of a pod have it.
+//! The pods and Services that have addresses: a table in memory, which documents look up. An address whose pod has
+//! ended keeps its name until another pod gets it, so that the last windows of a pod have it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

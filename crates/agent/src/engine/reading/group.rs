@@ -26,9 +26,9 @@ fn members(metrics: &[MetricState], group: usize) -> impl Iterator<Item = &Metri
     metrics.iter().filter(move |metric| metric.group == group)
 }
 
-/// Moves rows that packets may change meanwhile, or that can only be popped, out of the map of a group into the journal of
-/// the window that has ended, and adds the window to the sums. `boot_time_ns` is the time of the boot by the
-/// wall clock, from which its times count. A second call changes nothing.
+/// Moves rows that packets may change meanwhile, or that can only be popped, out of the map of a group into the journal
+/// of the window that has ended, and adds the window to the sums. `boot_time_ns` is the time of the boot by the wall
+/// clock, from which its times are measured. A second call changes nothing.
 pub fn gather(
     metrics: &mut [MetricState],
     group: usize,

@@ -204,7 +204,7 @@ impl MetricState {
         carried.as_mut().is_none_or(|carried| carried.add_of(rows, of, 0, monotonic_zero_ns()))
     }
 
-    /// The layout of the rows that a window of the metric has.
+    /// The layout of the rows in a window of the metric.
     pub fn stored_layout(&self) -> &Arc<TableLayout> {
         let carried = self.carried.as_ref().filter(|_| !self.carried_fits);
         let kept = self.sum.as_ref().map(|sum| &sum.rows).or(carried);

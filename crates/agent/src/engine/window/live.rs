@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub struct LiveMap {
     pub maps: Vec<(MapOfInterface, Arc<MetricMap>)>,
-    /// The layout of the rows that the maps have.
+    /// The layout of the rows of the maps.
     pub layout: Arc<TableLayout>,
     /// A channel that closes when the probe is replaced or deleted.
     pub gone: watch::Receiver<()>,

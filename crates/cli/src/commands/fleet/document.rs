@@ -84,8 +84,8 @@ impl FleetFile {
     }
 }
 
-/// Returns the documents of a text. Each has as many empty lines before it as the file has lines there, so that its mistakes
-/// have the lines of the file. A document without content is left out, unless all are.
+/// Returns the documents of a text. Each has as many empty lines before it as the file has lines there, so that its
+/// mistakes have the lines of the file. A document without content is left out, unless all documents are empty.
 fn documents(text: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     for (before, line) in text.lines().enumerate() {

@@ -47,7 +47,8 @@ pub fn approximations<'a>(probes: impl IntoIterator<Item = (&'a str, &'a str)>) 
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Writes a family of type `info` with a sample for each interface of a probe that leads to a pod. Writes nothing if there are none.
+/// Writes a family of type `info` with a sample for each interface of a probe that is a pod's. Writes nothing if there
+/// are none.
 pub fn pods<'a>(probes: impl IntoIterator<Item = (&'a str, &'a BTreeMap<String, PodNames>)>) -> String {
     let mut out = Vec::new();
     for (probe, pods) in probes {

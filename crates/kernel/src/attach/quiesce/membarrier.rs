@@ -1,7 +1,7 @@
 //! `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is `synchronize_rcu` and takes milliseconds. Programs run inside RCU read
 //! sections.
 //!
-//! With a single CPU online the call returns at once: the caller runs on that CPU, so no softirq does. With
+//! With a single CPU online the call returns at once: the caller runs on that CPU, so no softirq runs there. With
 //! preemptible softirqs, a softirq may still be running on the CPU. `MEMBARRIER_CMD_GLOBAL_EXPEDITED` waits
 //! for no softirq at all.
 
