@@ -63,7 +63,7 @@ pub fn measure(
     duration: Duration,
 ) -> Result<(Vec<Triple>, u64)> {
     std::thread::scope(|scope| {
-        // Neither the caller's thread nor the threads from it are pinned.
+        // Neither the caller's thread nor the threads that it starts are pinned.
         let measuring = scope.spawn(|| {
             step_aside()?;
             let (mut triples, mut sent) = (Vec::new(), 0);

@@ -16,7 +16,7 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The most bytes that are decompressed at once.
 const PIECE: usize = 64 << 10;
 
-/// A file as it is without compression.
+/// The content of a file without its compression.
 pub struct Unpacked {
     file: Box<dyn Read + Send>,
     is_packed: bool,

@@ -49,9 +49,9 @@ pub struct WindowQuery<'a> {
 /// The number of entries of each metric in a document; all with the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LargestEntries<'a> {
-    /// Their number; the others are one.
+    /// The number of entries; one further entry has all others together.
     pub top: Option<usize>,
-    /// The number by which the entries are the largest; `None` for the first counter.
+    /// The number that decides which entries are the largest; `None` for the first counter.
     pub by: Option<&'a str>,
 }
 

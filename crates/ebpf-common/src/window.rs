@@ -55,7 +55,8 @@ pub struct Listing {
 pub struct LostRange {
     pub first: u64,
     pub last: u64,
-    /// Their number. It is less than `last - first + 1` if the range is so old that it was merged with others.
+    /// The number of lost windows. It is less than `last - first + 1` if the range is so old that it was merged with
+    /// others.
     pub windows: u64,
 }
 

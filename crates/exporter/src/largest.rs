@@ -17,9 +17,9 @@ pub struct LargestRows {
     metric: Arc<Metric>,
     numbers: Numbers,
     top: usize,
-    /// The smallest of the chosen ones is on top.
+    /// The chosen entries. The smallest of them is on top.
     chosen: BinaryHeap<Reverse<Chosen>>,
-    /// The others, under one key.
+    /// All other entries, under one key.
     rest: Accumulator,
     others: u64,
     seen: u64,

@@ -171,7 +171,7 @@ pub fn check_head(path: &Path) -> Result<(), OpenError> {
     let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let (found, application) = (number(60), number(68));
     match application {
-        // Its tables are in the log only.
+        // The tables of the store are in the log only.
         0 if found == 0 => Ok(()),
         _ if application != APPLICATION.cast_unsigned() => Err(damaged("its head is not that of a store")),
         _ if found > VERSION => Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION }),

@@ -228,7 +228,7 @@ impl Database {
         })
     }
 
-    /// The room in the file that rows have left, in bytes: the next rows go there before the file grows.
+    /// The free room inside the file, in bytes: new rows fill it before the file grows.
     pub fn unused(&self) -> u64 {
         let count = |connection: &Connection| {
             connection.pragma_query_value(None, "freelist_count", |row| row.get::<_, u64>(0))

@@ -75,7 +75,7 @@ pub enum Mode {
 pub enum Room {
     /// The keys below this bound.
     Below(Key),
-    /// This many keys; the order of the packets decides which.
+    /// This many keys. The order of the packets decides which keys have room.
     Any(u64),
 }
 

@@ -114,7 +114,7 @@ impl Recording {
             line.clear();
             ensure!(said.read_line(&mut line)? > 0, "dumpcap does not run");
         }
-        // Its further output must not fill the pipe.
+        // The program's further output must not fill the pipe.
         thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Ok(recording)
     }

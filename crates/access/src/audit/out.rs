@@ -18,7 +18,7 @@ const PIPE: u64 = 32 << 10;
 /// The largest length of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineRoom {
-    /// All room: the line is about a change.
+    /// The line is about a change, and may use all room.
     All,
     /// The part of the log that other lines than changes may use.
     Rest,

@@ -64,7 +64,7 @@ impl NameBook {
     /// Answers a question. `cluster` has pods and Services if they are wanted.
     pub async fn answer(&self, question: NameQuestion, cluster: &ClusterNames) -> NameList {
         let until = Instant::now() + PATIENCE;
-        // It sends all questions before it waits for the first answer.
+        // All questions are sent before the first answer is awaited.
         let begun = question.addresses.into_iter().map(|address| {
             let dns =
                 self.dns.clone().map(|dns| tokio::spawn(async move { dns.names(address, PATIENCE).await }));

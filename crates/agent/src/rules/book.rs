@@ -305,7 +305,7 @@ impl RuleBook {
         let state = match (&stored.state.stopped, stored.state.firing) {
             (Some(_), _) => "stopped",
             (None, Some(_)) => "firing",
-            // Its probes are still there.
+            // The rule's probes still exist.
             (None, None) if stored.is_ending => "firing",
             (None, None) if exists(&stored.document.watch) => "watching",
             (None, None) => "waiting",

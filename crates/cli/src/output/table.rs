@@ -22,7 +22,7 @@ const CELL: usize = 64;
 const GAP: usize = 2;
 /// The smallest width of folded cells, in characters.
 const FOLDED: usize = 16;
-/// The same while there are columns to leave out.
+/// The smallest width of folded cells while the table can still leave out columns.
 const READABLE: usize = 24;
 
 /// Rows under titled columns. The columns have the order in which their titles first appear.

@@ -302,7 +302,7 @@ impl RuleLane {
             tracing::warn!(rule = self.rule.name, period, reason, "the rule does not fire");
         }
         progress.no_value = missing;
-        // One change: each one wakes those who follow the state.
+        // Both fields change at once: each change wakes all tasks that follow the state.
         change(&self.rule.standing, |standing| standing.fault = no_value.or(fault));
         self.counts.periods.inc();
         if let Some(reason) = judge.state.stopped.as_ref().filter(|_| !was_stopped) {

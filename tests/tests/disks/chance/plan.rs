@@ -32,7 +32,8 @@ pub enum Step {
         name: usize,
         packets: u64,
     },
-    /// The same by reading the metrics, which closes a window unless the clock does.
+    /// Sends packets to all probes, and reads the metrics of one. This closes a window unless the clock closes the
+    /// windows.
     Take {
         name: usize,
         packets: u64,

@@ -59,7 +59,7 @@ const PARAMETERS: [&str; 3] = ["version", "proto", "encoding"];
 pub struct Range {
     /// In lower case: `text/plain`, `text/*` or `*/*`.
     media_type: String,
-    /// Its values of [`PARAMETERS`].
+    /// The range's values of [`PARAMETERS`].
     parameters: [Option<String>; PARAMETERS.len()],
     quality: f32,
 }

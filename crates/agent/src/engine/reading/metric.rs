@@ -90,7 +90,7 @@ pub struct MetricState {
     pub extraction: Extraction,
     /// The positions of the counters of failed insertions into the map: one for each direction that uses it.
     pub losses: Vec<(usize, usize)>,
-    /// Their sum when the last window ended, if this is known.
+    /// The sum of these counters when the last window ended, if it is known.
     pub lost_before: Option<u64>,
 }
 

@@ -25,7 +25,7 @@ pub const SECTION: u32 = 15;
 #[derive(Debug)]
 pub struct Forgotten {
     pub section: Vec<u8>,
-    /// Its place in the section, in bytes.
+    /// The place of the function in the section, in bytes.
     pub code: Range<u64>,
 }
 
