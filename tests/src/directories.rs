@@ -31,7 +31,7 @@ pub fn mount_bpffs() -> Result<()> {
 pub struct Directories {
     /// The state directory's file system, declared first so that it is unmounted before its directory is removed.
     state: Option<Tmpfs>,
-    /// The same file system, if it is on a disk that forgets.
+    /// The disk of this file system, if it is one that can lose unsynced writes.
     disk: Option<Disk>,
     temporary: TempDir,
     bpffs: PathBuf,

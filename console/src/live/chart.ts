@@ -12,7 +12,7 @@ const LARGE = 32 << 10;
 /** The shortest time between two requests for a chart, in milliseconds. */
 const PACE = 2_000;
 
-/** The same for a chart from a server, whose points span minutes. */
+/** The shortest time between two requests to a server of metrics, whose points span minutes. */
 const PAST_PACE = 60_000;
 
 /** True if the daemon makes the chart of the probe's windows. */

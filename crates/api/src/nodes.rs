@@ -31,7 +31,7 @@ pub struct NodeStatus {
     /// The node's name for its machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// Its version.
+    /// The version of the daemon.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// The traffic at the interfaces of its probes.

@@ -42,8 +42,8 @@ fn filters(topology: &Topology) -> Result<String> {
     topology.monitor().output("tc", &["filter", "show", "dev", "mon0", "ingress"])
 }
 
-/// Creates, replaces and deletes a probe and ends daemons. After each step all of `foreign` count, and so does the
-/// probe if it exists.
+/// Creates, replaces and deletes a probe and ends daemons. After each step all of `foreign` count, and also the probe
+/// if it exists.
 fn live_among(
     foreign: &[&Counter],
     topology: &Topology,

@@ -177,7 +177,7 @@ fn a_stream_follows_the_daemons_behind_a_service() -> Result<()> {
     let running = Ended(stream(&folder, &config)?.stderr(File::create(&log)?).spawn()?);
     (first.is_streamed().and_then(|()| second.is_streamed())).with_context(said)?;
 
-    // A daemon starts, another one ends, and the API server is away for a while.
+    // A daemon starts, another one ends, and the API server is down for a while.
     endpoints(&cluster, &[second, third])?;
     third.is_streamed().with_context(said)?;
     cluster.restart(|| second.is_streamed())?;

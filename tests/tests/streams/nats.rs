@@ -105,7 +105,7 @@ fn a_secret_waits_for_tls() -> Result<()> {
     Ok(())
 }
 
-/// While the server is away, the stream stays within its memory. After the server's return, all windows arrive; a
+/// While the server is down, the stream stays within its memory. After the server's return, all windows arrive; a
 /// message reports the gap.
 #[test]
 fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {

@@ -1,4 +1,5 @@
-//! The ends of rules over a fleet: `--once`, receivers of notifications that are away, mistakes, and windows that no longer fit.
+//! The ends of rules over a fleet: `--once`, unreachable receivers of notifications, mistakes, and windows that no
+//! longer fit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -71,7 +72,7 @@ fn close(node: &Node) {
     node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
 }
 
-/// The period is open for an hour, one node has no window, and one is away.
+/// The period is open for an hour, one node has no window, and one is unreachable.
 #[test]
 fn a_stream_with_rules_ends_once_nothing_is_left() -> Result<()> {
     let directory = tempfile::tempdir()?;

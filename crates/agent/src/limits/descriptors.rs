@@ -1,4 +1,4 @@
-//! The descriptors of the daemon. Each map, program and attachment takes one, and so does each connection and file: probes
+//! The descriptors of the daemon. Each map, program, attachment, connection and file takes one: probes
 //! leave some to the others.
 
 use std::fs;
