@@ -15,7 +15,7 @@ use crate::local::host::{self, MachineFiles};
 use crate::local::store;
 use twinprobe_kernel::XdpNeighbour;
 
-/// The most attachments that are named because their numbers are not those of the wire.
+/// The most attachments that `doctor` names because their numbers differ from those on the wire.
 const PROBES: usize = 4;
 
 /// Shows what this kernel, the privileges of this user, file systems and limits allow, and what to change. Fails if the

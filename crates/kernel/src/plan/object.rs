@@ -277,7 +277,7 @@ fn source_position(btf: &[u8], function: &Function, instruction: usize) -> Optio
     position(btf, function, instruction, is_source).map(|(_, line, column)| (line, column))
 }
 
-/// Returns file, line and column of the last record up to the instruction whose file is one that is wanted.
+/// Returns the file, the line and the column of an instruction: those of the last record up to it whose file is wanted.
 fn position<'a>(
     btf: &'a [u8],
     function: &Function,

@@ -24,7 +24,7 @@ struct ProgressState {
     phase: Phase,
     /// The beginning of the phase.
     since: Instant,
-    /// The time from now on in which the client may take nothing. Bytes that the client takes extend it.
+    /// How long the client may pause from now on. Each byte that it takes extends this time.
     patience: Duration,
     /// The time since which the client has read nothing, while bytes wait for it.
     blocked: Option<Instant>,

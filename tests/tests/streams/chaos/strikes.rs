@@ -187,7 +187,7 @@ impl<'a> Chaos<'a> {
         site.start_broker()
     }
 
-    /// The disk of a daemon is full until it could not close a window.
+    /// The disk of a daemon is full until the daemon fails to close a window.
     fn fill_daemon(&mut self, node: usize) -> Result<()> {
         let daemon = self.site.nodes[node].daemon();
         let failures = || daemon.log().matches("windows can't be closed").count();

@@ -122,7 +122,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
     let mut findings = Vec::new();
     let subsystem = &config.subsystem;
     let own_interfaces = config.own_interfaces();
-    // The directions of the first interface come first, then those of the second one, which are planned alike.
+    // The directions of the first interface come first, then the equal plans for the second one.
     let directions = config.directions().count();
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
         for (index, planned) in own.plan.metrics.iter().enumerate() {
