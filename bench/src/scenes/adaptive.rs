@@ -134,7 +134,7 @@ impl Probe {
         Ok(1e9 * self.sender.send(packets)? / packets as f64)
     }
 
-    /// Checks that each wanted feature has counted each packet, and no other one any.
+    /// Checks that each wanted feature has counted each packet, and that the other features have counted none.
     pub fn check(&self) -> Result<()> {
         let found: Vec<u64> = match (&self.daemon, &self.loaded) {
             (Some(daemon), _) => {

@@ -199,7 +199,7 @@ pub struct AttachmentStatus {
     /// `native` or `generic` for XDP, `tcx` or `clsact` for TC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Word>,
-    /// The reason why the numbers are not those of the wire here; `None` if they are.
+    /// The reason why the numbers differ from those on the wire here; `None` if they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approximate: Option<String>,
 }

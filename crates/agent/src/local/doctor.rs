@@ -94,7 +94,7 @@ async fn daemon(session: &Session) -> Check {
     }
 }
 
-/// Returns the probes of the daemon whose numbers are not those of the wire, and why; `None` if there are none, or no daemon.
+/// Returns the probes of the daemon whose numbers differ from those on the wire, and why; `None` if there are none, or no daemon.
 async fn wire(session: &Session) -> Option<Check> {
     let probes = session.fleet.one().ok()?.probes().await.ok()?.read().ok()?.probes;
     let said = probes.iter().flat_map(|probe| {

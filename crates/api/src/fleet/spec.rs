@@ -1,4 +1,4 @@
-//! The wish of people: a probe or a rule on many nodes, and the way to them.
+//! The desired state: a probe or a rule on many nodes, and the steps of its rollout.
 
 use std::collections::BTreeMap;
 
