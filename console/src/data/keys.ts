@@ -32,7 +32,7 @@ function withoutMiddle(text: string, most: number): string {
   return [...begin, "…", ...end].join(" ");
 }
 
-/** Labels that are too long, without words in the middle. Those that would look the same stay whole. */
+/** Shortens long labels by words in the middle. Labels that would then look the same stay whole. */
 export function shortened(labels: string[], most: number): string[] {
   const short = labels.map((label) => (label.length > most ? withoutMiddle(label, most) : label));
   return short.map((text, place) => (short.indexOf(text) === short.lastIndexOf(text) && text.length < labels[place]!.length ? text : labels[place]!));

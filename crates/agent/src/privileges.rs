@@ -38,8 +38,8 @@ pub struct Needs {
 const PASSED_ON: [CapabilitySet; 4] =
     [CapabilitySet::BPF, CapabilitySet::PERFMON, CapabilitySet::NET_ADMIN, CapabilitySet::SYS_ADMIN];
 
-/// Drops all capabilities but those that are needed, and the way to get them back. Files that are made from now on are
-/// the daemon's alone. Call this before there are threads: each thread has capabilities of its own.
+/// Drops all capabilities but those that are needed, and the way to get them back. Only the daemon's user may use
+/// files that are made from now on. Call this before there are threads: each thread has capabilities of its own.
 pub fn drop(needs: Needs) -> anyhow::Result<()> {
     umask(Mode::from_bits_retain(0o077));
     let had = capabilities(None).context("the daemon's capabilities can't be read")?;

@@ -175,7 +175,8 @@ fn programs_for_a_single_buffer_count_every_byte() -> Result<()> {
     bystanders.finish()
 }
 
-/// Replaced by the other kind, a probe that is alone at its hook keeps its content, and sees every frame.
+/// A probe that is alone at its hook can be replaced by one of the other kind. It keeps its content and sees every
+/// frame.
 #[test]
 fn a_probe_alone_changes_over_with_its_content() -> Result<()> {
     for (mode, length) in [("native", 1000), ("generic", LENGTH)] {

@@ -1,5 +1,5 @@
-//! Frames of tunnels of each kind that this kernel has, which the kernel hands over uncut or puts together before TC: they count as
-//! what its own TCP has sent, or the window says that they are approximate.
+//! Tunnels of each kind that this kernel has. The kernel hands over their frames uncut, or joins them before TC. The
+//! counts equal the traffic that the kernel's own TCP has sent, or the window says that they are approximate.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;

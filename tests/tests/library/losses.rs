@@ -59,9 +59,9 @@ fn sent_again(namespace: &Namespace) -> Result<u64> {
     Ok(found.context("RetransSegs")?.1.parse()?)
 }
 
-/// The counts after a transfer over a way that loses segments.
+/// The counts after a transfer over a path that loses segments.
 struct Counted {
-    /// Segments that the way has dropped, and those that the sender has sent again.
+    /// Segments that the path has dropped, and those that the sender has sent again.
     dropped: u64,
     sent_again: u64,
     /// The probe's numbers.

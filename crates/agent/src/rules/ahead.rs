@@ -21,7 +21,7 @@ use crate::store::rules::StoredRule;
 /// The most memory of the maps of a probe that stays loaded, in bytes.
 const READY_BYTES: u64 = 64 << 20;
 
-/// A loaded probe that waits for its rule to fire. It gives up its share of the kernel for anything that runs.
+/// A loaded probe that waits for its rule to fire. It is unloaded if a probe that runs needs its share of the limits.
 #[derive(Debug, Default)]
 struct ReadyProbe(Mutex<Option<Box<LoadedAhead>>>);
 
@@ -47,8 +47,8 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    /// Prepares all probes that the rule may deploy, as far as they follow from no window. Does so once for each configuration of
-    /// the watched probe, and again after a firing.
+    /// Prepares all probes that the rule may deploy, as far as their configuration does not depend on a window. Does so
+    /// once for each configuration of the watched probe, and again after a firing.
     pub fn begin(&mut self, actions: &RuleActions, stored: &Arc<Mutex<StoredRule>>) {
         // Without the watched probe the rule waits, and its own probes have no interfaces.
         let Ok(watched) = actions.engine.registry.get(&actions.watched) else { return self.end() };

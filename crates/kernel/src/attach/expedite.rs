@@ -52,7 +52,7 @@ struct ExpediteState {
     is_allowed: bool,
     /// The number of changes that are under way.
     changes: usize,
-    /// The need of the changes; `None` if there are none, or if the switch can't be turned.
+    /// The hold on the switch for these changes; `None` without changes, or if the switch can't be turned.
     need: Option<Need>,
 }
 

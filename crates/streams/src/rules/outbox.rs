@@ -1,5 +1,6 @@
-//! Notifications of a rule on their way. They hold up neither windows nor other actions. The stream keeps nothing: daemons keep
-//! the windows of a firing until its notifications have arrived, so that the next process sends them again.
+//! Notifications of a rule on their way. They delay neither windows nor other actions. The stream keeps nothing:
+//! daemons keep the windows of a firing until its notifications have arrived, so that the next process sends them
+//! again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

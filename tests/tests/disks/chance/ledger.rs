@@ -260,7 +260,7 @@ impl Ledger {
         let answer = client.try_get(number)?;
         match answer.status {
             200 => self.note(number, &answer.body, Origin::Other),
-            // The clock has closed other windows, which have displaced it.
+            // The clock has closed further windows, and retention has removed this one.
             404 => Ok(()),
             status => bail!("{}: window {number} is listed and is {status}: {}", self.name, answer.text()),
         }

@@ -43,7 +43,7 @@ pub struct Probe {
     /// The rank of the probe among probes of the same priority; `None` if it was never deployed.
     pub order: Option<u64>,
     pub warnings: Vec<Finding>,
-    /// The parts that only a probe that runs has, beside its state; `None` if it does not run.
+    /// The parts that only a running probe has, beside its state; `None` if it does not run.
     pub running: Option<RunningParts>,
     pub windows: Arc<Windows>,
     /// The turn to read the probe, held by work that takes long. Requests wait here and not on a thread: requests for a

@@ -161,8 +161,8 @@ async fn only(client: &Client, name: &str) -> Result<String, CommandError> {
     }
 }
 
-/// Returns the title of a key: its text, or its parts' texts. Two or more numbers have their names, as in the console: `vlan=7`. Ports
-/// stand beside their addresses.
+/// Returns the title of a key: its text, or its parts' texts. Two or more numbers have their names, as in the console:
+/// `vlan=7`. Ports are beside their addresses.
 fn title(key: &Value) -> String {
     let is_bare = |(name, part): &(&String, &Value)| {
         let is_port = name.rsplit(['_', '.']).next().is_some_and(|word| word.eq_ignore_ascii_case("port"));
