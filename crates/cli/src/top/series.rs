@@ -43,7 +43,7 @@ enum Covered {
 #[derive(Clone, Debug, Default)]
 pub struct SeriesSet {
     series: BTreeMap<String, TopSeries>,
-    /// The ends of windows by schedule up to the bases of sums.
+    /// The number of scheduled window ends so far when the bases of sums were read.
     ends: Option<u64>,
     /// True if a page had later ends, but the numbers of the earlier window.
     is_behind: bool,

@@ -107,7 +107,11 @@ impl Engine {
             serials.extend(held.as_ref().map(|held| held.owner.0));
             let reason = match cause {
                 NotAdopted::Anew(reason) => {
-                    tracing::info!(probe = name, reason, "a probe can't be adopted; the daemon deploys it again");
+                    tracing::info!(
+                        probe = name,
+                        reason,
+                        "a probe can't be adopted; the daemon deploys it again"
+                    );
                     anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
                     format!("the daemon deploys it again soon: {reason}")
                 }

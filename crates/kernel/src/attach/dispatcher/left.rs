@@ -140,7 +140,9 @@ fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
         let known = known.filter(|known| known.id() == netns);
         match detach(pins, known, netns, ifindex, hook) {
             Err(error) if !is_final(&error) => return Err(error),
-            Err(error) => tracing::debug!(pins = %pins.display(), %error, "nothing was attached for these pins"),
+            Err(error) => {
+                tracing::debug!(pins = %pins.display(), %error, "nothing was attached for these pins")
+            }
             Ok(()) => {}
         }
     }

@@ -57,10 +57,7 @@ fn two_receivers_may_differ_in_any_part_of_their_place() {
         match read(&text) {
             Ok(_) => false,
             Err(mistakes) => {
-                assert!(
-                    mistakes.iter().all(|mistake| mistake.contains("is listed twice")),
-                    "{mistakes:?}"
-                );
+                assert!(mistakes.iter().all(|mistake| mistake.contains("is listed twice")), "{mistakes:?}");
                 true
             }
         }
