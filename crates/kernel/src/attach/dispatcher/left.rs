@@ -141,7 +141,7 @@ fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
         match detach(pins, known, netns, ifindex, hook) {
             Err(error) if !is_final(&error) => return Err(error),
             Err(error) => {
-                tracing::debug!(pins = %pins.display(), %error, "nothing was attached for these pins")
+                tracing::debug!(pins = %pins.display(), %error, "nothing was attached for these pins");
             }
             Ok(()) => {}
         }
