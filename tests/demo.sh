@@ -217,7 +217,7 @@ kill -KILL "$daemon"
 while kill -0 "$daemon" 2>/dev/null; do
     sleep 0.02
 done
-echo "killed; the programs in the kernel go on counting"
+echo "killed; the programs in the kernel continue to count"
 sleep 1
 serve
 echo "started again"

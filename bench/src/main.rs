@@ -17,7 +17,7 @@ use crate::frame::document::Document;
 use crate::frame::machine::{self, Watch};
 use crate::frame::options::Options;
 
-/// The time of the look at the machine before an experiment.
+/// The duration of the look at the machine before an experiment.
 const LOOK: Duration = Duration::from_secs(2);
 
 fn main() -> Result<()> {

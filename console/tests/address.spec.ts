@@ -102,7 +102,7 @@ test("a range of time over retained windows", async ({ page, scene }) => {
   const [from, to] = ["from", "to"].map((name) => Date.parse(chosen.get(name)!));
   const inside = windows.filter((window) => Date.parse(window.end) > from! && Date.parse(window.start) < to!).map((window) => String(window.seq));
   expect(inside.length).toBeGreaterThan(3);
-  // The window before the range was fetched, too: cumulative numbers need it.
+  // The window before the range was also fetched: cumulative numbers need it.
   const expected = ["newest", ...inside.reverse(), String(Number(inside.at(-1)) - 1)];
   await expect.poll(() => options.evaluateAll((all) => all.map((one) => (one as HTMLOptionElement).value))).toEqual(expected);
   await page.getByRole("button", { name: "Show newest" }).click();

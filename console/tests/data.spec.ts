@@ -1,4 +1,4 @@
-// What the console makes of the daemon's answers, without a daemon and a browser.
+// The data that the console computes from the daemon's answers, without a daemon and a browser.
 import { expect, test } from "@playwright/test";
 import type { Document, Probe, WindowsStatus } from "../src/api/types.ts";
 import { dropsOf } from "../src/data/alerts.ts";

@@ -6,7 +6,7 @@ test.use({ expected: [422, 412] });
 
 const code = (page: Page) => page.getByRole("textbox", { name: /C source/ });
 
-/** Writes a line behind the first line that has this text. */
+/** Writes a line after the first line that has this text. */
 async function insert(page: Page, after: string, text: string) {
   await code(page).click();
   await page.keyboard.press("Control+f");

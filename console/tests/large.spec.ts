@@ -43,7 +43,7 @@ test("a chart of large windows comes from the daemon, and a table has all of a w
     await page.getByRole("combobox", { name: "Top" }).selectOption("1");
     await expect(legend).toHaveCount(2);
     await expect(legend.last()).toContainText(/65\D?535 others/);
-    // The chart shows the next window, too.
+    // The chart also shows the next window.
     const count = page.getByText(/^\d+ windows, /);
     const before = Number.parseInt((await count.textContent())!);
     await page.getByRole("button", { name: "Close window now" }).click();

@@ -1,7 +1,7 @@
 // The console continues when the daemon is back.
 import { expect, open, test } from "./scene.ts";
 
-// While the daemon is away, the browser notes each attempt to reach it.
+// While the daemon is down, the browser notes each attempt to reach it.
 test("a daemon that is killed and comes back", async ({ browser, scene }) => {
   const page = await browser.newPage({ ignoreHTTPSErrors: true });
   const failures: string[] = [];

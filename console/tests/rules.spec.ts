@@ -46,7 +46,7 @@ test("the list has each rule, and what rules do comes by itself", async ({ page,
   await expect(cell("loud", 3)).toHaveText(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/);
   await expect(cell("loud", 1)).toHaveText("firing");
   await expect(cell("loud", 4)).toHaveText("18");
-  // A rule that may take fewer actions than it has stops.
+  // A rule stops if it has more actions than it may take.
   await put(scene, "greedy", { when: BUSY, do: [MARK, MARK], max_actions_per_hour: 1 });
   await expect(cell("greedy", 1)).toHaveText("stopped");
   await expect(cell("greedy", 5)).toContainText(/actions/);

@@ -20,7 +20,7 @@ fn console() -> io::Result<String> {
     for entry in names {
         let path = entry.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        // The operator has the page of the fleet.
+        // The operator serves the page of the fleet, not the daemon.
         if name.starts_with("fleet") {
             continue;
         }

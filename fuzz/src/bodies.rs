@@ -1,4 +1,4 @@
-//! Bodies of the fuzz targets. Ordinary tests call them, too, see `crates/exporter/tests/fuzz.rs`.
+//! Bodies of the fuzz targets. Ordinary tests also call them, see `crates/exporter/tests/fuzz.rs`.
 //!
 //! An input is a BTF blob; for `decode`, followed by eight bytes of choices and the content of a map.
 

@@ -74,7 +74,7 @@ fn peak_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// xorshift64: good enough to damage things.
+/// xorshift64: random enough to damage data.
 struct Random(u64);
 
 impl Random {

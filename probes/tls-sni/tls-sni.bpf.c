@@ -78,7 +78,7 @@ TP_PERCPU_HASH(hellos, enum hello, __u64, 8);
 TP_PERCPU_HASH(versions, enum version, __u64, 16);
 /*
  * Hashes and names of connections. The hash is also the index. Both twins share these maps, because no metric reads
- * them. Both directions share them, too.
+ * them. Both directions also share them.
  */
 TP_ARRAY(connections, __u32, CONNECTIONS);
 TP_ARRAY(connection_names, struct name, CONNECTIONS);

@@ -124,7 +124,7 @@ pub fn detach(bpffs: &Path, namespace: &Namespace, interface: &str, hook: &str) 
     namespace.run("tc", &["filter", "del", "dev", interface, direction, "prio", "1"])
 }
 
-/// Puts a pinned program behind the link of a dispatcher, as another program would.
+/// Replaces the program of a dispatcher's link by a pinned one, as other software could.
 pub fn exchange(dispatcher: &Path, program: &Path) -> Result<()> {
     #[repr(C)]
     struct Attr {

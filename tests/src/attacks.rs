@@ -1,4 +1,5 @@
-//! Captures for the rules of the library: of each one in which it fires, and one of traffic that looks alike and is harmless.
+//! Captures for the rules of the library: for each rule one capture at which it fires, and one of similar but harmless
+//! traffic.
 
 use std::net::Ipv4Addr;
 
@@ -116,7 +117,7 @@ fn tcp(source: u64, port: u64, destination_port: u16, tcp_flags: u8) -> Vec<u8> 
     frame(&FrameOptions { destination_port, tcp_flags, ..FrameOptions::default() }, source, port)
 }
 
-/// SYNs that no client completes; many clients that complete their handshakes.
+/// The attack: SYNs that no client completes. Harmless: many clients that complete their handshakes.
 fn syn_flood() -> RuleScene {
     let clients = |count| {
         let mut all = Timeline::default();
@@ -141,7 +142,8 @@ fn dns(source: u64, port: u64, destination_port: u16, id: u16, message: &[u8]) -
     bytes
 }
 
-/// Answers to questions that no client has asked; many answers to questions that a client has asked.
+/// The attack: answers to questions that no client has asked. Harmless: many answers to questions that a client has
+/// asked.
 fn dns_amplification() -> RuleScene {
     const ANSWER: [u8; 10] = [0x81, 0x80, 0, 0, 0, 0, 0, 0, 0, 0];
     // One question, for the address of `a`.
@@ -172,7 +174,7 @@ fn dns_amplification() -> RuleScene {
     RuleScene { rule: "dns-amplification", fires: [4, 7], attack, harmless }
 }
 
-/// A source that tries many ports; many clients of a few ports.
+/// The attack: a source that tries many ports. Harmless: many clients of a few ports.
 fn port_scan() -> RuleScene {
     let clients = |count| {
         let mut all = Timeline::default();
@@ -186,7 +188,7 @@ fn port_scan() -> RuleScene {
     RuleScene { rule: "port-scan", fires: [4, 7], attack, harmless: clients(500).received() }
 }
 
-/// One flow that has most of the bytes; as many bytes of many flows.
+/// The attack: one flow that has most of the bytes. Harmless: as many bytes of many flows.
 fn elephant_flows() -> RuleScene {
     let data = |source, port| tcp(source, port, 443, ACK);
     let mice = |seconds, count, flows: u64| {
@@ -200,7 +202,7 @@ fn elephant_flows() -> RuleScene {
     RuleScene { rule: "elephant-flows", fires: [5, 7], attack, harmless }
 }
 
-/// Half of the segments come twice; the usual few segments come twice.
+/// The fault: half of the segments come twice. Harmless: the usual few segments come twice.
 fn retransmissions() -> RuleScene {
     let segment = |index: u64| {
         let options = FrameOptions {

@@ -29,12 +29,13 @@ const COLLECTORS: [&str; 2] = ["ledger", "late"];
 const FRAMES: u64 = 3;
 /// The number of the oldest and of the newest windows that each check reads.
 const LOOKED_AT: u64 = 4;
-/// The interval of windows, longer than any test: with an interval no reader closes a window, only a request does.
+/// The interval of windows, longer than any test: of a probe with an interval, only a request closes a window, no
+/// reader.
 const INTERVAL: &str = "24h";
 /// The time within which a packet that was sent must have been counted.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
-/// The interfaces and hooks of the two probes, which the test must not take away.
+/// The interfaces and hooks of the two probes, which the test must not remove.
 #[derive(Clone, Copy, Debug)]
 pub struct Stand {
     /// The interface of the probe at XDP.
@@ -45,7 +46,8 @@ pub struct Stand {
     pub tc: &'static [&'static str],
     /// True if the daemon is in another namespace than these interfaces.
     pub abroad: bool,
-    /// True if the probe at XDP is for packets of several buffers, which all others at the hook must be then, too.
+    /// True if the probe at XDP is for packets of several buffers. Then all others at the hook must also be for
+    /// them.
     pub frags: bool,
 }
 
@@ -55,10 +57,10 @@ impl Stand {
         Self { xdp: MON0, mode: "native", tc: &[MON0, MON1], abroad: false, frags: false };
     /// The same bystanders beside probes for packets of several buffers, such as those of the library.
     pub const FRAGS: Self = Self { frags: true, ..Self::BESIDE };
-    /// The hooks of mon1, for tests that take mon0 or its hooks away.
+    /// The hooks of mon1, for tests that remove mon0 or use its hooks.
     pub const ELSEWHERE: Self = Self { xdp: MON1, tc: &[MON1], ..Self::BESIDE };
 
-    /// The hooks of mon0 only, for tests that take mon1 away.
+    /// The hooks of mon0 only, for tests that remove mon1.
     pub const AT_MON0: Self = Self { tc: &[MON0], ..Self::BESIDE };
 
     fn interfaces(&self) -> impl Iterator<Item = &'static str> {
@@ -136,7 +138,7 @@ impl Bystanders {
         Self::deploy_at(daemon, topology, Stand::BESIDE)
     }
 
-    /// Deploys both at mon1, for tests that take mon0 or its hooks away.
+    /// Deploys both at mon1, for tests that remove mon0 or use its hooks.
     pub fn deploy_elsewhere(daemon: &Daemon, topology: &Topology) -> Result<Self> {
         Self::deploy_at(daemon, topology, Stand::ELSEWHERE)
     }

@@ -11,7 +11,7 @@ pub enum CableEnd {
     Far,
 }
 
-/// A veth pair with addresses. It goes with its namespaces.
+/// A veth pair with addresses. It is removed with its namespaces.
 #[derive(Debug)]
 pub struct Cable {
     near: Namespace,

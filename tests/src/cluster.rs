@@ -18,7 +18,7 @@ pub const TOKEN: &str = "admin";
 /// An API server that ends with this value.
 #[derive(Debug)]
 pub struct Cluster {
-    // The server first: without etcd it would not end.
+    // The API server is stopped first: without etcd it would not end.
     server: Ended,
     etcd: Ended,
     port: u16,

@@ -31,7 +31,7 @@ pub fn mount_bpffs() -> Result<()> {
 pub struct Directories {
     /// The state directory's file system, declared first so that it is unmounted before its directory is removed.
     state: Option<Tmpfs>,
-    /// The same file system, if it is on a disk that forgets.
+    /// The disk of this file system, if it is one that can lose unsynced writes.
     disk: Option<Disk>,
     temporary: TempDir,
     bpffs: PathBuf,
@@ -122,7 +122,7 @@ fn remove_stale(directory: &Path) {
     }
 }
 
-/// Turns the switch of the machine back if a daemon that has died has left it on, as the next daemon would.
+/// Turns the switch of the machine back if a daemon that has died has left it on, like the next daemon.
 fn turn_back() -> std::io::Result<()> {
     let note = File::options().read(true).write(true).open("/run/twinprobe/rcu_expedited")?;
     if note.metadata()?.len() > 0 && note.try_lock().is_ok() {

@@ -1,4 +1,4 @@
-//! Lists of random steps, done until one fails, and the search for the shortest list that fails, too.
+//! Lists of random steps, which run until a step fails, and the search for the shortest list that also fails.
 
 use std::env;
 use std::fmt::Display;
@@ -93,7 +93,7 @@ pub fn explore<S: Clone + Display>(
     }
 }
 
-/// Does the steps; a panic is a failure, too.
+/// Does the steps; a panic is also a failure.
 fn attempt<S>(
     run: impl Fn(u64, &[S], &mut usize) -> Result<()>,
     seed: u64,
@@ -112,7 +112,7 @@ fn attempt<S>(
     Err(Failure { done, error })
 }
 
-/// Searches for a shorter list that fails, too, until `limit` has passed.
+/// Searches for a shorter list that also fails, until `limit` has passed.
 fn shrink<S: Clone>(
     run: impl Fn(u64, &[S], &mut usize) -> Result<()>,
     seed: u64,

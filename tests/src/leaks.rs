@@ -36,7 +36,7 @@ impl KernelObjects {
     }
 
     /// Waits until the kernel, which frees in the background, holds no new objects. New objects count only if they have
-    /// one of these names: other programs on this machine come and go, too.
+    /// one of these names: other programs on this machine also come and go.
     pub fn wait_for_no_more(&self, names: &[&str]) -> Result<()> {
         let limit = Instant::now() + Duration::from_secs(30);
         while !self.new_since()?.is_empty() {

@@ -78,7 +78,7 @@ impl Namespace {
         self.enter(|| interface_index(name))?
     }
 
-    /// Runs `f` on a thread of its own inside the namespace; child processes of that thread are inside, too. A panic of
+    /// Runs `f` on a thread of its own inside the namespace; child processes of that thread are also inside. A panic of
     /// `f` is passed on. Fails if the namespace can't be entered.
     pub fn enter<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
         let fd = self.as_fd();

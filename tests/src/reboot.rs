@@ -41,7 +41,8 @@ pub fn booted(options: &DaemonOptions, directories: &Directories, boot: u32) -> 
     let others = own.parent().context("a directory for temporary files")?;
     let (id, script) = (own.join(format!("boot-{boot}")), own.join(format!("booted-{boot}")));
     fs::write(&id, format!("00000000-0000-4000-8000-{boot:012}\n"))?;
-    // A namespace has copies of all mounts. Those of other tests must not stay because of a copy.
+    // A namespace has copies of all mounts. Copies of other tests' mounts are removed: they would keep these mounts
+    // in use.
     let inside = format!(
         "mount --bind '{id}' {BOOT_ID} && \
          while read -r _ at _; do case $at in '{own}'/*) ;; '{others}'/*) umount --lazy \"$at\" ;; esac; done \

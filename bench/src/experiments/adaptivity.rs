@@ -166,7 +166,7 @@ impl Turns {
         above(&self.0[way], &self.0[4])
     }
 
-    /// Returns the cells of the tables behind the times.
+    /// Returns the cells of the tables that follow the times.
     fn ratios(&self) -> [String; 6] {
         [
             self.ratio().show(2),

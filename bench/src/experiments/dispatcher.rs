@@ -332,7 +332,7 @@ impl Chain {
         Ok(compared)
     }
 
-    /// Measures this many programs behind the dispatcher of libxdp, or says why that is not possible.
+    /// Measures this many programs that the dispatcher of libxdp calls, or says why that is not possible.
     fn libxdp(
         self,
         site: &Site,

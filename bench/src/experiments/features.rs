@@ -218,7 +218,7 @@ impl Against {
         show_ratio_above(&self.0[0], &self.0[2 + goal], &self.0[4], 1)
     }
 
-    /// Returns the cells of the table behind the name.
+    /// Returns the cells of the table that follow the name.
     fn cells(&self) -> [String; 12] {
         let rate = |way: usize| Estimate::of(&self.0[way]).inverse(1e3).show(2);
         let ns = |way: usize| Estimate::of(&above(&self.0[way], &self.0[4])).show(0);
@@ -244,7 +244,7 @@ impl Flows {
         let site = Site::new(bench)?;
         let daemon = site.daemon(&[])?;
         let mut config = nameless("flow-features", site.interface())?;
-        // The network stack behind the program would take most of the time.
+        // Otherwise the network stack would take most of the time.
         let source = probes::source("flow-features")?
             .replace("return XDP_PASS", "return XDP_DROP")
             .replace("return TC_ACT_UNSPEC", "return TC_ACT_SHOT");

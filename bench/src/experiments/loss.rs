@@ -184,8 +184,8 @@ fn measure_case(
     Ok(Measured { triples, windows })
 }
 
-/// Estimates the cost in percent: the extra time of slices with the daemon, relative to the time behind a
-/// slice (an interval, if it has one window).
+/// Estimates the cost in percent: the extra time of slices with the daemon, relative to the time that a
+/// slice represents (an interval, if it has one window).
 fn percent(triples: &[Triple], part: fn(&Triple) -> f64, interval: Option<Duration>) -> Estimate {
     let share = |slice: &Slice| interval.map_or(1.0, |interval| slice.seconds / interval.as_secs_f64());
     let values: Sample = triples.iter().map(|triple| 100.0 * part(triple) * share(&triple.with)).collect();
@@ -252,7 +252,7 @@ impl Row {
         let seconds: f64 = triples.iter().map(|triple| triple.with.seconds).sum();
         let daemon: f64 =
             triples.iter().map(|triple| triple.with.subject).sum::<f64>() / windows.max(1) as f64;
-        // The loss is that in the time of the slices, not of the interval.
+        // The loss refers to the time of the slices, not to the interval.
         let lost =
             triples.iter().map(|triple| 1e6 * triple.loss() * seconds / windows as f64).collect::<Sample>();
         let of_windows = |text: String| if windows > 0 { text } else { String::new() };

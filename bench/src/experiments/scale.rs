@@ -20,7 +20,7 @@ use crate::scenes::pairs::pairs;
 
 const INTERFACES: [usize; 5] = [1, 4, 16, 64, 256];
 const PROBES: [usize; 5] = [1, 10, 100, 500, 1000];
-/// The interfaces of the table of probes beside each other.
+/// The number of interfaces in the table about probes that run beside each other.
 const BESIDE: usize = 40;
 const WINDOWS: [usize; 3] = [1, 100, 1000];
 const COLLECTORS: [usize; 4] = [1, 16, 64, 256];

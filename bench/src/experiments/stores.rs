@@ -1,4 +1,4 @@
-//! Ways to write windows durably: the choice behind the daemon's store.
+//! Ways to write windows durably: the measurements that led to the daemon's store.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;

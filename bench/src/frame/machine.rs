@@ -29,7 +29,7 @@ impl Ticks {
 
     fn parse(stat: &str) -> Option<Self> {
         let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
-        // user, nice, system, idle, iowait, irq, softirq, steal; what guests take is part of user.
+        // user, nice, system, idle, iowait, irq, softirq, steal; the time of guests is part of user.
         let fields: Vec<u64> = fields.take(8).filter_map(|field| field.parse().ok()).collect();
         let all = fields.iter().sum();
         Some(Self { idle: fields.get(3)? + fields.get(4)?, stolen: *fields.get(7)?, all })

@@ -5,7 +5,7 @@ use anyhow::Result;
 use twinprobe_tests::measure::Sample;
 use twinprobe_tests::random::Random;
 
-/// The number of samples that are drawn again from a sample.
+/// The number of resamples of a sample (bootstrap).
 const DRAWN: usize = 2_000;
 /// Half of the probability outside of a confidence interval of 95 %.
 const TAIL: f64 = 0.025;

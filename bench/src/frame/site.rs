@@ -28,7 +28,7 @@ pub struct Site {
     interface: String,
 }
 
-/// Packets under way. Packets in transit. They end on drop.
+/// The sending of packets. It ends on drop.
 #[derive(Debug)]
 pub enum Sending<'a> {
     Traffic(traffic::Running),
@@ -112,8 +112,8 @@ impl Site {
         }
     }
 
-    /// Makes the kernel's generator, whatever the options say: for experiments that need figures from it
-    /// alone.
+    /// Makes the kernel's generator, even if the options name another one: for experiments that need
+    /// figures from it alone.
     pub fn traffic(&self, spread: Spread) -> Result<traffic::Generator> {
         let options = GeneratorOptions { spread, cpu: Some(LOADED), ..GeneratorOptions::default() };
         traffic::Generator::new(self.topology.generator(), "gen0", options)

@@ -25,7 +25,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Returns the table in Markdown, with an empty line behind it.
+    /// Returns the table in Markdown, followed by an empty line.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         let rule = vec!["---".to_owned(); self.columns.len()];

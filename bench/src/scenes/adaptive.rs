@@ -23,7 +23,7 @@ const METRICS: &str = "/v1/probes/probe/metrics";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// None: a program that drops the packet, and does nothing else.
+    /// No features: the program drops the packet, and does nothing else.
     Empty,
     /// All features, whichever are switched on.
     NonAdaptive,
@@ -134,7 +134,7 @@ impl Probe {
         Ok(1e9 * self.sender.send(packets)? / packets as f64)
     }
 
-    /// Checks that each wanted feature has counted each packet, and no other one any.
+    /// Checks that each wanted feature has counted each packet, and that the other features have counted none.
     pub fn check(&self) -> Result<()> {
         let found: Vec<u64> = match (&self.daemon, &self.loaded) {
             (Some(daemon), _) => {

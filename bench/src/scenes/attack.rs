@@ -24,9 +24,10 @@ pub const ORDINARY: u64 = 100_000;
 pub const FLOOD: u64 = 300_000;
 /// The coarse probe sees one packet of this many.
 pub const SAMPLE: u64 = 64;
-/// SYNs in a window that are a flood; there is none in ordinary traffic, and one of the flood has 30,000.
+/// The number of SYNs in a window that counts as a flood. Ordinary traffic has none, and a window of the flood has
+/// 30,000.
 const SYNS: u64 = 5_000;
-/// Flows in a window that are a flood; ordinary traffic has 4,096.
+/// The number of flows in a window that counts as a flood. Ordinary traffic has 4,096.
 const FLOWS: u64 = 8_192;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The time between two questions to the daemon while the bench waits for an answer.
@@ -39,9 +40,9 @@ const POINTS: u32 = 120;
 pub enum Watch {
     /// An empty program, which measures the way to the hook.
     Empty,
-    /// One packet in [`SAMPLE`] by its flags.
+    /// One packet in [`SAMPLE`] is counted, by its flags.
     Coarse,
-    /// All packets, by flow.
+    /// All packets are counted, by flow.
     Fine,
     /// The coarse probe, and a rule that deploys the fine one while it sees a flood.
     OnDemand,

@@ -58,7 +58,7 @@ impl Bcc {
         self.time(&format!("{maps} {copies} {interface}"))
     }
 
-    /// Makes the map that is read from now on.
+    /// Makes the map that later reads use.
     pub fn make(&mut self, kind: &str, entries: u32) -> Result<()> {
         let answer = self.order(&format!("make {kind} {entries}"))?;
         ensure!(answer == "ok", "BCC says {answer:?}");

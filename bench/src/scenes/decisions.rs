@@ -19,14 +19,14 @@ const INTERVAL_TEXT: &str = "500ms";
 const RULE: &str = "decisions";
 /// SYNs per second without an attack.
 pub const QUIET: u64 = 300;
-/// The time that an attack has to be found, or that a network is cut.
+/// The longest time until an attack is found, and the time for which a network is cut.
 pub const LIMIT: Duration = Duration::from_secs(4);
-/// The time that a cut network has to find the attack afterwards.
+/// The longest time until a cut network finds the attack afterwards.
 const AFTER: Duration = Duration::from_secs(12);
 /// The length of a harmless burst.
 pub const BURST: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The time between two looks at the daemons: the figures are times that the daemons tell.
+/// The time between two looks at the daemons. It does not affect the figures, which are times from the daemons.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A rule, by its threshold in SYNs per second.

@@ -87,7 +87,7 @@ fn program() -> Option<PathBuf> {
     [PathBuf::from(INSTALLED)].into_iter().chain(on_path).find(|program| program.is_file())
 }
 
-/// Compiles the table. Its program is for XDP, to which ebpf_exporter does not attach: it serves the map all the same.
+/// Compiles the table. Its program is for XDP, to which ebpf_exporter does not attach: it still serves the map.
 fn compile(entries: u32, object: &Path) -> Result<()> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/bpf/export.bpf.c");
     let architecture = Command::new("cc").arg("-print-multiarch").output().context("start cc")?.stdout;

@@ -54,7 +54,7 @@ impl Fleet {
         Ok(Self { syns, nodes, centre })
     }
 
-    /// Loses all packets between a node and the centre from now on, or no more.
+    /// Makes the network lose all packets between a node and the centre (`is_cut`), or no packets again.
     pub fn cut(&self, node: usize, is_cut: bool) -> Result<()> {
         let node = &self.nodes[node];
         let ends = [

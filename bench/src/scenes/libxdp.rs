@@ -70,7 +70,7 @@ fn loader(namespace: &Namespace, arguments: &[String]) -> Result<Option<Output>>
     }
 }
 
-/// Describes in a claim the measured values, in nanoseconds, and the reason why others are missing. A chain
+/// Describes the measured values for a claim, in nanoseconds, and the reason why others are missing. A chain
 /// that is not for libxdp has an empty reason.
 pub fn claim(measured: &[String], reasons: &BTreeSet<&str>) -> String {
     let reasons: Vec<_> = reasons.iter().copied().filter(|reason| !reason.is_empty()).collect();

@@ -69,7 +69,7 @@ pub struct Slice {
     pub to: u64,
     pub packets: f64,
     pub seconds: f64,
-    /// The processor seconds of the sender, which is the receiver, too.
+    /// The processor seconds of the sender, which is also the receiver.
     pub sender: f64,
     /// The processor seconds of the daemon, or of the placebo.
     pub subject: f64,
@@ -97,7 +97,7 @@ impl Scene {
         let mut config = probes::configuration("packet-counter", "mon0")?;
         let object = config.as_object_mut().context("an object")?;
         object.retain(|field, _| ["interface", "ingress"].contains(&field.as_str()));
-        // The program drops the frames: the network stack behind it would take most of the time.
+        // The program drops the frames: otherwise the network stack would take most of the time.
         let source = probes::source("packet-counter")?.replace("return XDP_PASS", "return XDP_DROP");
         config["ingress"]["source"] = source.into();
         config["ingress"]["verdict"] = "enforce".into();
@@ -163,7 +163,7 @@ impl Traffic {
         self.thread.is_finished()
     }
 
-    /// Measures a slice from now to `until`. Returns `None` if the frames came to their end.
+    /// Measures a slice from now to `until`. Returns `None` if the frames ended.
     pub fn slice(&self, until: u64) -> Result<Option<Slice>> {
         let from = self.edge()?;
         sleep_until(until);

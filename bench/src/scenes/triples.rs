@@ -63,7 +63,7 @@ pub fn measure(
     duration: Duration,
 ) -> Result<(Vec<Triple>, u64)> {
     std::thread::scope(|scope| {
-        // Neither the caller's thread nor the threads from it are pinned.
+        // Neither the caller's thread nor the threads that it starts are pinned.
         let measuring = scope.spawn(|| {
             step_aside()?;
             let (mut triples, mut sent) = (Vec::new(), 0);
@@ -104,7 +104,7 @@ fn one_sending(
     traffic.join()
 }
 
-/// Measures a slice around the next multiple. Returns `None` if the frames came to their end.
+/// Measures a slice around the next multiple. Returns `None` if the frames ended.
 fn around(subject: &Subject<'_>, traffic: &Traffic, interval: u64) -> Result<Option<Triple>> {
     let earlier = LEAD + SETTLE + SLICE;
     let end = (now() + earlier + STOPPING).next_multiple_of(interval);
@@ -119,7 +119,7 @@ fn around(subject: &Subject<'_>, traffic: &Traffic, interval: u64) -> Result<Opt
     Ok(triple(before, with, after))
 }
 
-/// Measures a slice of this length from now on. Returns `None` if the frames came to their end.
+/// Measures a slice of this length from now on. Returns `None` if the frames ended.
 fn anywhere(subject: &Subject<'_>, traffic: &Traffic, length: u64) -> Result<Option<Triple>> {
     sleep_until(now() + STOPPING);
     let before = traffic.slice(now() + length / 2)?;

@@ -70,7 +70,7 @@ export function ofRule({ name, state, reason, firings, rule }: RuleStatus): Aler
 }
 
 /** The share of dropped packets, and their rate per second, from which drops are a problem. Every host drops a few: those
- * of LLDP, of the spanning tree protocol or of a VLAN that nobody uses count as well. */
+ * of LLDP, of the spanning tree protocol and of unused VLANs. */
 const LOSS = { share: 0.01, rate: 10 };
 
 interface Loss {

@@ -18,7 +18,7 @@ export function slotOf(value: number | bigint): number {
   return whole <= 0n ? 0 : whole.toString(2).length - 1;
 }
 
-/** The slot that a key is, also of an interface that it names; or `null`. */
+/** The slot of a key, which is a slot, or a slot with the name of an interface; `null` for any other key. */
 function slotIn(key: Value | undefined): number | null {
   if (typeof key === "number") return key;
   if (interfaceIn({ key }) === null) return null;
@@ -26,7 +26,7 @@ function slotIn(key: Value | undefined): number | null {
   return rest.length === 1 && typeof rest[0] === "number" ? rest[0] : null;
 }
 
-/** A histogram without the empty slots behind the last one that has counted. */
+/** A histogram without the empty slots after the last one that has counted. */
 export function trimmed(metric: Metric): Metric {
   const last = Math.max(-1, ...metric.entries.map(({ key, value }) => (isNumber(value) && value == 0 ? -1 : (slotIn(key) ?? Infinity))));
   return { ...metric, entries: metric.entries.filter(({ key }) => (slotIn(key) ?? 0) <= last) };

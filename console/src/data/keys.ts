@@ -8,7 +8,7 @@ const isBare = (id: string, value: unknown) => typeof value !== "string" && valu
 
 /**
  * The parts of a key in one text, which is also the identity of its line. Two or more bare numbers have their names, such
- * as `vlan=7`: nobody can tell them apart otherwise. `names` adds the names of services and protocols.
+ * as `vlan=7`: without names they look alike. `names` adds the names of services and protocols.
  */
 export function keyLabel(row: Row, ids: string[], names = false): string {
   let bare = 0;
@@ -32,7 +32,7 @@ function withoutMiddle(text: string, most: number): string {
   return [...begin, "…", ...end].join(" ");
 }
 
-/** Labels that are too long, without words in the middle. Those that would look the same stay whole. */
+/** Shortens long labels by words in the middle. Labels that would then look the same stay whole. */
 export function shortened(labels: string[], most: number): string[] {
   const short = labels.map((label) => (label.length > most ? withoutMiddle(label, most) : label));
   return short.map((text, place) => (short.indexOf(text) === short.lastIndexOf(text) && text.length < labels[place]!.length ? text : labels[place]!));

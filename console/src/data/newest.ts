@@ -5,7 +5,7 @@ import { secondsIn } from "./nodes.ts";
 /**
  * The two newest retained windows, oldest first. Numbers of windows may have gaps: a scrape closes windows that nothing
  * retains. So the number before the newest one is certain only if there are as many windows as numbers; otherwise the
- * list tells it. The newest window counts also if the one before it has gone meanwhile.
+ * list tells it. The newest window also counts if the one before it was removed meanwhile.
  */
 export async function newestTwo({ retained, oldest, newest }: WindowsStatus, list: () => Promise<Pick<WindowEntry, "seq">[]>, get: (seq: number) => Promise<Document>): Promise<Document[]> {
   if (oldest === null || newest === null) return [];

@@ -51,10 +51,10 @@ export function columnsOf(rows: Row[], agg?: string, keyLabel?: string): Column[
   return [...found.values()].sort((a, b) => Number(b.isKey) - Number(a.isKey));
 }
 
-/** The inside of a sketch: bits that say nothing to people. */
+/** The inside of a sketch: bits that people can't read. */
 const SKETCH = /^0x[0-9a-f]{33}/;
 
-/** True for the only slot of the arrays of interfaces, which says nothing beside their names. */
+/** True for the only slot of the arrays of interfaces, which adds no information to their names. */
 export const isSpare = ({ id }: Column, rows: Row[]) => id === "key.key" && rows.every((row) => row[id] === 0);
 
 /** The columns without the insides of sketches and without slots that all rows share. */

@@ -19,7 +19,7 @@ export interface Choice {
   /** How two numbers become one. Only counts, whose rule is `sum`, have differences, rates and others. */
   rule?: Joining;
   perSecond: boolean;
-  /** The step between the windows that are here: 1 if all are, 2 if every second one is. */
+  /** The step between the windows that are here: 1: all, 2: every second one. */
   stride?: number;
   /** True if ports are shown with the names of services, and protocols with theirs. */
   names?: boolean;

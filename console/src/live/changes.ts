@@ -139,7 +139,7 @@ const sleep = (ms: number) => new Promise<void>((resolve) => {
 export const offered = signal<string | null>(null);
 
 /**
- * Takes the token from a link (`/#token=...`) and removes it from the address. Browsers do not send text behind `#`.
+ * Takes the token from a link (`/#token=...`) and removes it from the address. Browsers do not send the text after `#`.
  * If another credential is in use, the token is only offered.
  */
 function takeToken() {

@@ -12,7 +12,7 @@ const LARGE = 32 << 10;
 /** The shortest time between two requests for a chart, in milliseconds. */
 const PACE = 2_000;
 
-/** The same for a chart from a server, whose points span minutes. */
+/** The shortest time between two requests to a server of metrics, whose points span minutes. */
 const PAST_PACE = 60_000;
 
 /** True if the daemon makes the chart of the probe's windows. */
@@ -58,7 +58,7 @@ export function useChart(probe: Probe, wanted: Wanted | null): { series: Series 
         const series = await ask<Series>(path(probe.name, wanted), { signal: control.signal });
         setState({ id, series, problem: null });
       } catch (error) {
-        // A range without a window has nothing to draw. A server's 404 says what it misses.
+        // A range without a window has nothing to draw. A server's 404 names the missing data.
         const problem = asProblem(error);
         const isNothing = problem.status === 404 && !wanted.past;
         if (!control.signal.aborted) setState((now) => ({ id, series: now.id === id && problem.status !== 404 ? now.series : null, problem: isNothing ? null : problem }));

@@ -1,4 +1,4 @@
-// The current place in the console: the part of the address behind `#`. It has every choice of the user, so that an
+// The current place in the console: the part of the address after `#`. It has every choice of the user, so that an
 // address shows everyone the same view, and the browser's buttons lead back and forth.
 import { computed, signal } from "@preact/signals";
 

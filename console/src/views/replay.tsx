@@ -37,7 +37,7 @@ const WORDS: Record<string, string> = {
   truncated: "captured only at their beginning", out_of_order: "earlier than a packet before", events: "events written",
 };
 
-/** The counts with their labels. Counts in a list have a name, too. */
+/** The counts with their labels. Counts in a list also have a name. */
 const figuresOf = (replayed: NonNullable<Document["replayed"]>): [string, number][] =>
   Object.entries(replayed).flatMap(([name, value]) => {
     const label = WORDS[name] ?? name;

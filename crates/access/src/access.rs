@@ -90,7 +90,7 @@ impl Access {
             && let Err(error) = log.reopen()
         {
             let path = log.path().display();
-            tracing::error!(%path, %error, "the audit log can't be opened again and continues in the old file");
+            tracing::error!(%path, %error, "the audit log can't be opened again; it continues in the old file");
         }
         tracing::info!("tokens, roles and the audit log were read again");
     }

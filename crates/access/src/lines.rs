@@ -53,7 +53,7 @@ pub fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, Vec<Mistake>>)
     parse(&text).map_err(|mistakes| LinesError::Content { path: path.to_owned(), mistakes })
 }
 
-/// Hands the words of each line that has some to `read`. Reports every mistake.
+/// Passes the words of each line that is not empty to `read`. Reports every mistake.
 pub fn parse(text: &str, mut read: impl FnMut(&[&str]) -> Result<(), String>) -> Result<(), Vec<Mistake>> {
     let mut mistakes = Vec::new();
     for (number, line) in text.lines().enumerate() {

@@ -21,7 +21,8 @@ pub enum PeerOrigin {
     Tcp { client: SocketAddr, local: SocketAddr, encrypted: bool },
 }
 
-/// Facts about the process at the other end, from the kernel and /etc/passwd; `None` where these have none, as in another container.
+/// Facts about the process at the other end, from the kernel and /etc/passwd; `None` if these have no facts, as for
+/// another container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownProcess {
     /// The name of its user.

@@ -41,7 +41,8 @@ impl Principal {
     }
 }
 
-/// The kind of the credential is part of the name: a token called `uid:0` is not the user with the number 0.
+/// The kind of the credential is part of the name: a token with the name `uid:0` is not the user with the
+/// number 0.
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -5,7 +5,7 @@ use std::fmt;
 /// The role of a client. Each role has all rights of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Role {
-    /// Sees what runs, without sources.
+    /// Reads everything about probes except their sources.
     Viewer,
     /// Reads metrics, windows and events, and acknowledges windows.
     Collector,

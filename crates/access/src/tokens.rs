@@ -79,7 +79,7 @@ fn digest_of(word: &str) -> Option<[u8; 32]> {
 /// Returns a new token with 256 random bits.
 pub fn generate() -> io::Result<String> {
     let mut random = [0; 32];
-    // The kernel gives up to 256 bytes in one call, once it has any randomness at all.
+    // The kernel gives up to 256 bytes in one call, once its generator is ready.
     getrandom(&mut random, GetRandomFlags::empty())?;
     Ok(format!("{PREFIX}{}", hex(&random)))
 }

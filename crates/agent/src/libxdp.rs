@@ -40,7 +40,7 @@ pub struct LibxdpOptions {
 }
 
 impl LibxdpOptions {
-    /// Has the daemon join dispatchers of libxdp, if the operator wants it to.
+    /// Makes the daemon join dispatchers of libxdp, if the operator wants it.
     pub async fn apply(self, toolchain: &Toolchain) -> anyhow::Result<()> {
         let Some(path) = self.xdp_loader else { return Ok(()) };
         ensure!(
@@ -53,7 +53,7 @@ impl LibxdpOptions {
             Err(error) => {
                 tracing::error!(
                     error,
-                    "no dispatcher of libxdp is joined: no program can be compiled for it"
+                    "probes can't join dispatchers of libxdp: the program for that can't be compiled"
                 );
             }
         }

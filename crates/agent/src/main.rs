@@ -158,7 +158,7 @@ fn start_logging(options: &twinprobe_cli::Options) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// clap would take the option for the global one, and panic at its type.
+    /// clap would mistake the option for the global one, and panic at its type.
     fn check(command: &clap::Command, globals: &[clap::Id]) {
         let own = || command.get_arguments();
         for argument in own() {

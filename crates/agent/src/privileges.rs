@@ -38,8 +38,8 @@ pub struct Needs {
 const PASSED_ON: [CapabilitySet; 4] =
     [CapabilitySet::BPF, CapabilitySet::PERFMON, CapabilitySet::NET_ADMIN, CapabilitySet::SYS_ADMIN];
 
-/// Drops all capabilities but those that are needed, and the way to get them back. Files that are made from now on are
-/// the daemon's alone. Call this before there are threads: each thread has capabilities of its own.
+/// Drops all capabilities but those that are needed, and the way to get them back. Only the daemon's user may use
+/// files that are made from now on. Call this before there are threads: each thread has capabilities of its own.
 pub fn drop(needs: Needs) -> anyhow::Result<()> {
     umask(Mode::from_bits_retain(0o077));
     let had = capabilities(None).context("the daemon's capabilities can't be read")?;
@@ -64,7 +64,7 @@ pub fn drop(needs: Needs) -> anyhow::Result<()> {
     // Once the bounding set is empty, nothing can enter the inheritable set.
     set_capabilities(None, CapabilitySets { inheritable, ..had })
         .context("the daemon's capabilities can't be dropped")?;
-    set_no_new_privs(true).context("the daemon can't give up the way to more privileges")?;
+    set_no_new_privs(true).context("the daemon can't set no_new_privs")?;
     clear_ambient_capability_set().context("the daemon's capabilities can't be dropped")?;
     if had.effective.contains(CapabilitySet::SETPCAP) {
         // Nothing that the daemon starts needs a capability, but for `xdp-loader`, which inherits some.

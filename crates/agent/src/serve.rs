@@ -159,8 +159,8 @@ fn expedite_choices() -> impl TypedValueParser<Value = Expedite> {
 
 /// Runs the daemon until SIGTERM, SIGINT or the end of a listener.
 pub async fn serve(options: Serve) -> anyhow::Result<()> {
-    // The daemon handles signals before anything else, so that a stop during the takeover of probes is
-    // orderly, too.
+    // The daemon handles signals before anything else, so that a stop during the takeover of probes is also
+    // orderly.
     let mut told = StopSignals::new()?;
     let hangup = signal(SignalKind::hangup())?;
     let files = options.reload_on_change.then(|| WatchedFiles::new(options.files()));
@@ -265,7 +265,7 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         rules.start().await.context("the stored rules can't be read")?;
         readiness.set_ready();
         engine.measure_costs(options.cost);
-        // The start has used memory, too: the daemon gives it back once it is idle.
+        // The start has also used memory: the daemon gives it back once it is idle.
         answered.notify_one();
         background.spawn(rest(answered));
         background.spawn(deploy::follow(Arc::clone(&engine), audit, options.folder));

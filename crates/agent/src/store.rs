@@ -199,7 +199,7 @@ impl Store {
         )
     }
 
-    /// Removes the record of a probe whose lease has ended, and makes the change `windows` of its windows.
+    /// Removes the record of a probe whose lease has ended, and applies the change `windows` to its windows.
     pub fn forget_expired(&self, name: &str, windows: Change) -> Result<(), StoreError> {
         let of = name.to_owned();
         self.commit(

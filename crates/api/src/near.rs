@@ -8,7 +8,7 @@ const LEAST: usize = 3;
 /// Returns the question that a message adds to an unknown name, such as ` (is it dns?)`, or nothing if no
 /// known name is near.
 ///
-/// A name is near if one contains the other, or if one letter of three is wrong, missing, too much or in another place.
+/// A name is near if one contains the other, or if one letter of three is wrong, missing, extra or in another place.
 pub fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let allowed = name.chars().count() / 3;
     let distance = |known: &str| match strsim::osa_distance(name, known) {

@@ -18,11 +18,11 @@ pub struct NodeList {
 /// A daemon of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Its name in the file.
+    /// The node's name in the file.
     pub name: String,
-    /// Its address in the file.
+    /// The node's address in the file.
     pub server: String,
-    /// Its labels in the file.
+    /// The node's labels in the file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The reason why the node gives no answer; `None` after an answer.
@@ -31,7 +31,7 @@ pub struct NodeStatus {
     /// The node's name for its machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// Its version.
+    /// The version of the daemon.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// The traffic at the interfaces of its probes.

@@ -60,7 +60,7 @@ pub struct ChartSeries {
 /// All keys that a chart does not show one by one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OtherKeys {
-    /// Their number.
+    /// The number of these keys.
     pub keys: u64,
     pub total: Option<Number>,
     /// The total at each point; `null` where a total means nothing.

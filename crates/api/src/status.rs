@@ -160,8 +160,8 @@ pub struct WindowStatus {
     pub revision: Option<RevisionWindows>,
 }
 
-/// The windows that began with the present configuration and ended since the daemon has started. Acknowledged and removed ones
-/// count, too.
+/// The windows that began with the present configuration and ended since the daemon has started. Acknowledged and
+/// removed ones also count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevisionWindows {
     pub closed: u64,
@@ -199,7 +199,7 @@ pub struct AttachmentStatus {
     /// `native` or `generic` for XDP, `tcx` or `clsact` for TC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Word>,
-    /// The reason why the numbers are not those of the wire here; `None` if they are.
+    /// The reason why the numbers differ from those on the wire here; `None` if they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approximate: Option<String>,
 }

@@ -16,7 +16,7 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The most bytes that are decompressed at once.
 const PIECE: usize = 64 << 10;
 
-/// A file as it is without compression.
+/// The content of a file without its compression.
 pub struct Unpacked {
     file: Box<dyn Read + Send>,
     is_packed: bool,
@@ -25,7 +25,7 @@ pub struct Unpacked {
     fate: Arc<Fate>,
 }
 
-/// The outcome of a file: readers of formats keep no reason for a failure.
+/// The outcome of a file. It keeps the reason of a failure, because readers of formats drop the reason.
 #[derive(Debug, Default)]
 pub struct Fate {
     limit: u64,
@@ -36,13 +36,13 @@ pub struct Fate {
 #[derive(Debug)]
 enum UnpackError {
     TooLarge,
-    /// The compressed data makes no sense.
+    /// The compressed data is invalid.
     Packed(String),
     Read(ErrorKind, String),
 }
 
 impl Fate {
-    /// Tells whether the compressed data ended before its end.
+    /// Tells whether the compressed data is incomplete.
     pub fn is_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)
     }

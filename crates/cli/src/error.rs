@@ -64,7 +64,7 @@ pub enum CommandError {
     NotOfMany,
     #[error("rates are shown as table, wide, json or yaml")]
     NoRates,
-    #[error("the daemon finds no names; start it with --names hosts,services,dns,pods")]
+    #[error("the daemon has no sources of names; start it with --names hosts,services,dns,pods")]
     NoNames,
     #[error("{failed} of {total} servers failed")]
     Nodes { failed: usize, total: usize },

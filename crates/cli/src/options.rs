@@ -1,4 +1,5 @@
-//! The options that stand with any command: those of clients, which commands without a daemon do not have, and those of logs.
+//! The options that any command accepts: those of clients, which commands without a daemon do not have, and those of
+//! logs.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;

@@ -49,9 +49,9 @@ pub struct WindowQuery<'a> {
 /// The number of entries of each metric in a document; all with the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LargestEntries<'a> {
-    /// Their number; the others are one.
+    /// The number of entries; one further entry has all others together.
     pub top: Option<usize>,
-    /// The number by which the entries are the largest; `None` for the first counter.
+    /// The number that decides which entries are the largest; `None` for the first counter.
     pub by: Option<&'a str>,
 }
 
@@ -129,7 +129,7 @@ impl Client {
         self.whole(self.transport.request(Method::GET, ["v1", "probes"], JSON)).await
     }
 
-    /// `GET /v1/probes?traffic=true`: the probes, and what has passed their interfaces.
+    /// `GET /v1/probes?traffic=true`: the probes, and the traffic of their interfaces.
     pub async fn probes_and_traffic(&self) -> Result<Answer<ProbeList>, ClientError> {
         let request = self.transport.request(Method::GET, ["v1", "probes"], JSON);
         self.whole(request.query(&[("traffic", "true")])).await

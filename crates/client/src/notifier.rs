@@ -43,7 +43,7 @@ pub struct Notification<'a> {
     pub identity: &'a str,
     pub body: &'a Value,
     pub keys: Option<&'a SigningKeys>,
-    /// The time that the receiver has to answer.
+    /// The longest wait for the receiver's answer.
     pub patience: Duration,
 }
 

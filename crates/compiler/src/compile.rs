@@ -129,8 +129,8 @@ impl Compiler {
         child::run(clang, arguments, input, limits, confinement, inherited).await
     }
 
-    /// Tells whether the kernel has ended a run because of its processor time. It kills for lack of memory,
-    /// too.
+    /// Tells whether the kernel has ended a run because of its processor time. The kernel also kills processes for lack
+    /// of memory.
     fn is_over(&self, status: ExitStatus, cpu_time: Duration) -> bool {
         status.signal() == Some(libc::SIGKILL) && cpu_time * INACCURACY >= self.limits.cpu_time
     }

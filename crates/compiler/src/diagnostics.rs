@@ -212,8 +212,8 @@ fn plain(message: &str) -> String {
     message.to_owned()
 }
 
-/// Returns the text of a failed assertion, which follows "failed"; `None` without a text. The
-/// condition may stand before the text.
+/// Returns the text of a failed assertion, which follows "failed"; `None` without a text. The condition may be
+/// before the text.
 fn words_of_assertion(text: &str) -> Option<String> {
     let text = match text.strip_prefix(" due to requirement '") {
         Some(condition) => {

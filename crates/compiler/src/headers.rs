@@ -77,8 +77,7 @@ const NOTHING: [&str; 19] = [
     "net/tcp_states.h",
     "string.h",
 ];
-/// The last directory of clang's search for headers, and the headers: names that a host or a project may
-/// have, too.
+/// The last directory of clang's search for headers, and the headers: a host or a project may have the same names.
 const LATE: &str = "/twinprobe/late";
 const LATE_HEADERS: [(&str, &str); 10] = [
     ("asm/compiler.h", include_str!("../headers/bcc/none.h")),

@@ -15,7 +15,7 @@ use crate::headers::HeaderFiles;
 use crate::limits::CompileLimits;
 use crate::vmlinux::KernelTypes;
 
-/// The header directories that distributions may keep elsewhere, behind a symbolic link.
+/// The header directories that distributions may keep elsewhere, with a symbolic link to them.
 const LINKED: [&str; 4] =
     ["/usr/include/linux", "/usr/include/asm", "/usr/include/asm-generic", "/usr/include/bpf"];
 /// A source that compiles only with access to the compiler's own headers.

@@ -8,7 +8,7 @@ pub struct WindowConfig {
     pub schedule: Option<Schedule>,
     /// The largest number of windows without an acknowledgement; beyond it the oldest window is dropped.
     pub retain: usize,
-    /// The same limit in bytes on disk.
+    /// The limit of retained windows in bytes on disk.
     pub retain_bytes: u64,
     /// The collectors that must acknowledge a window; if empty, any client can acknowledge it.
     pub collectors: Vec<String>,

@@ -33,7 +33,7 @@ pub enum Shape {
     Struct(Vec<Member>),
     /// Members as in a struct, but sharing bytes.
     Union(Vec<Member>),
-    /// `len` elements; several dimensions nest.
+    /// `len` elements; an array of several dimensions has arrays as elements.
     Array { element: Box<Layout>, len: usize },
     /// Bytes of no known type, rendered in hex.
     Opaque,

@@ -5,8 +5,8 @@ pub mod shape;
 
 use serde::{Deserialize, Serialize};
 
-/// The time between two flips; `start` and `end` are RFC 3339, by the wall clock. If the clock was set back
-/// behind the start, `start` is by the clock's setting at the end.
+/// The time between two flips; `start` and `end` are RFC 3339, by the wall clock. If the clock was set back to a time
+/// before the start, `start` is by the clock's setting at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// The number of the window; the first window of a probe has 1.
@@ -55,7 +55,8 @@ pub struct Listing {
 pub struct LostRange {
     pub first: u64,
     pub last: u64,
-    /// Their number. It is less than `last - first + 1` if the range is so old that it was merged with others.
+    /// The number of lost windows. It is less than `last - first + 1` if the range is so old that it was merged with
+    /// others.
     pub windows: u64,
 }
 

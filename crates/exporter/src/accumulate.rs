@@ -229,7 +229,7 @@ impl Accumulator {
         surplus
     }
 
-    /// Drops the entries that no window since the one numbered `oldest` has had.
+    /// Drops the entries that are in no window since the one numbered `oldest`.
     pub fn drop_older(&mut self, oldest: u64) {
         let left = self.ages.iter().filter(|age| **age >= oldest).count();
         self.bound(left);

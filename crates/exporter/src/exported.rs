@@ -36,7 +36,7 @@ pub struct ExportedNumber {
     pub parts: Vec<String>,
     /// True if only the largest keys have samples.
     pub is_limited: bool,
-    /// The place of the first label that samples of all other keys lack: behind that of the interface.
+    /// The place of the first label that samples of all other keys lack: after the label of the interface.
     others: usize,
     /// The labels that make the key, and its plan; `None` if there are no keys.
     keys: Vec<String>,

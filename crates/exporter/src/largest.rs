@@ -17,9 +17,9 @@ pub struct LargestRows {
     metric: Arc<Metric>,
     numbers: Numbers,
     top: usize,
-    /// The smallest of the chosen ones is on top.
+    /// The chosen entries. The smallest of them is on top.
     chosen: BinaryHeap<Reverse<Chosen>>,
-    /// The others, under one key.
+    /// All other entries, under one key.
     rest: Accumulator,
     others: u64,
     seen: u64,
@@ -59,7 +59,7 @@ impl LargestRows {
     }
 
     /// Adds entries of the metric. `boot_time_ns` is the time of the boot by the wall clock, from which their
-    /// times count.
+    /// times are measured.
     pub fn add(&mut self, table: &RawTable, boot_time_ns: i128) {
         let layout = Arc::clone(&self.metric.layout);
         let mut left = RawTable::default();

@@ -90,8 +90,8 @@ pub fn rule_report(assignment: &str, node: &str, revision: &str, status: &RuleSt
     }
 }
 
-/// Tells whether a daemon has decided about a configuration. One that starts, or has too much to do, has not decided yet; one
-/// without a compiler names the stage.
+/// Tells whether a daemon has decided about a configuration. A daemon that is starting, or has too much to do, has not
+/// decided yet. A daemon without a compiler names the stage.
 pub fn is_decided(problem: &Problem) -> bool {
     !matches!(problem.status, 429 | 503) || problem.status == 503 && !problem.errors.is_empty()
 }

@@ -1,4 +1,4 @@
-//! Names of revisions. Equal configurations have equal names, so that a revision can be known again everywhere.
+//! Names of revisions. Equal configurations have equal names, so that a revision is recognised everywhere.
 
 use std::fmt::Write as _;
 

@@ -13,7 +13,7 @@ use crate::library::library_probe;
 pub enum ChoiceError {
     #[error("{name}: {probe} has no such macro; {known}")]
     Define { probe: String, name: String, known: String },
-    #[error("{name}={value}: the default, {default}, is a number, and {value} is none{about}")]
+    #[error("{name}={value}: {value} is not a number, but the default {default} is{about}")]
     Number { name: String, value: String, default: String, about: String },
     #[error("{name}: {probe} has no such variable; {known}")]
     Variable { probe: String, name: String, known: String },
@@ -56,7 +56,7 @@ pub fn changed(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDoc
     Ok(config)
 }
 
-/// The directions that a configuration has.
+/// The directions of a configuration.
 fn directions(config: &mut ConfigDocument) -> impl Iterator<Item = &mut DirectionDocument> {
     [&mut config.ingress, &mut config.egress].into_iter().flatten()
 }

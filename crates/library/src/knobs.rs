@@ -105,7 +105,7 @@ fn variable(line: &str) -> Option<Knob> {
     {
         return None;
     }
-    // The licence, which has a section of its own, and functions are no choices.
+    // The licence, which has a section of its own, and functions are not choices.
     if declared.contains('(') {
         return None;
     }

@@ -17,7 +17,7 @@ pub struct LibraryEntry {
     pub title: String,
     /// The purpose of the probe.
     pub summary: String,
-    /// Its possible hooks, the default of its ingress first.
+    /// The possible hooks of the probe, the default of its ingress first.
     pub hooks: Vec<String>,
     pub directions: Vec<String>,
     /// The columns of each metric: columns of the key, then columns of the value.

@@ -68,7 +68,7 @@ fn is_word(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte))
 }
 
-/// Returns a text as it may stand in any part of a URL.
+/// Returns a text in a form that is valid in any part of a URL.
 fn encoded(text: &str) -> String {
     let byte = |byte: u8| match byte {
         b'_' | b'.' | b'-' | b'~' => char::from(byte).to_string(),
@@ -168,7 +168,7 @@ fn fill_text(text: &str, mut value: impl FnMut(&str) -> Result<Value, String>) -
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
         let (expression, after) =
-            after.split_once("}}").ok_or_else(|| format!("{text:?} has {{{{ without }}}} behind it"))?;
+            after.split_once("}}").ok_or_else(|| format!("{text:?} has {{{{ without }}}} after it"))?;
         let found = value(expression)?;
         if before.is_empty() && after.is_empty() && filled.is_empty() {
             return Ok(found);

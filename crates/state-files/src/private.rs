@@ -164,7 +164,7 @@ pub fn try_lock(file: &File) -> io::Result<Lock> {
 }
 
 /// Returns the users of the processes that have locked a file with this number, as far as they are visible.
-/// Files of other file systems may have the same number: their users count, too.
+/// Files of other file systems may have the same number: their users also count.
 fn owners(inode: u64) -> Vec<u32> {
     // 1: FLOCK  ADVISORY  READ  1234 fe:01:5678 0 EOF
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();

@@ -43,17 +43,17 @@ pub fn writer(path: &Path) -> Result<Connection, OpenError> {
     open().map_err(|source| OpenError::of(path, source))
 }
 
-/// Drops the kernel's cached pages of the files, so that reads see the content of the disk. After a failed write the cache
-/// has pages that the disk lacks, and no later sync reports this (`mm/filemap.c`). On ext4 a repeated write
-/// of such a page is lost, too, because its block still counts as unwritten. Call this while this process has
-/// no connection to the files.
+/// Drops the kernel's cached pages of the files, so that reads see the content of the disk. After a failed write the
+/// cache has pages that the disk lacks, and no later sync reports this (`mm/filemap.c`). On ext4 a repeated write of
+/// such a page is also lost, because its block still counts as unwritten. Call this while this process has no
+/// connection to the files.
 fn forget_unwritten(path: &Path) {
     for path in [path, &beside(path, "-wal")] {
         let Ok(file) = File::open(path) else { continue };
-        // The kernel drops only clean pages, so this writes them first. A page whose write has failed counts as clean,
-        // too.
+        // The kernel drops only clean pages, so this writes them first. A page whose write has failed also counts as
+        // clean.
         if let Err(error) = file.sync_all() {
-            tracing::warn!(path = %path.display(), %error, "unwritten pages are given up");
+            tracing::warn!(path = %path.display(), %error, "unwritten pages are dropped");
         }
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     }
@@ -142,7 +142,7 @@ pub fn reader(path: &Path) -> Result<Connection, OpenError> {
             false => Err(error),
         })
         .or_else(|error| {
-            // A store that was closed in order has no log, and is readable without the files beside it.
+            // A store that was closed properly has no log, and is readable without the files beside it.
             let log = fs::metadata(beside(path, "-wal"));
             let has_log =
                 log.map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |file| file.len() > 0);
@@ -171,7 +171,7 @@ pub fn check_head(path: &Path) -> Result<(), OpenError> {
     let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let (found, application) = (number(60), number(68));
     match application {
-        // Its tables are in the log only.
+        // The tables of the store are in the log only.
         0 if found == 0 => Ok(()),
         _ if application != APPLICATION.cast_unsigned() => Err(damaged("its head is not that of a store")),
         _ if found > VERSION => Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION }),

@@ -55,7 +55,7 @@ impl Database {
         let (writer, reader) = match connection::writer(&path) {
             Ok(writer) => (Some(writer), None),
             Err(OpenError::Io { source, .. }) if path.try_exists().unwrap_or(true) => {
-                tracing::error!(path = %path.display(), error = %source, "the store can only be read now");
+                tracing::error!(path = %path.display(), error = %source, "the store is now read-only");
                 (None, Some(connection::reader(&path)?))
             }
             Err(error) => return Err(error),
@@ -208,7 +208,7 @@ impl Database {
         let DatabaseFiles { writer, reader, .. } = &mut *self.files.lock();
         if writer.is_none() && reader.is_none() {
             let opened = connection::reader(&self.path).map_err(|error| match error {
-                // Callers take `NotFound` for a missing row, but here the whole store is missing.
+                // To callers `NotFound` means a missing row, but here the whole store is missing.
                 OpenError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => source,
                 error => io::Error::other(error),
             })?;
@@ -228,7 +228,7 @@ impl Database {
         })
     }
 
-    /// The room in the file that rows have left, in bytes: the next rows go there before the file grows.
+    /// The free room inside the file, in bytes: new rows fill it before the file grows.
     pub fn unused(&self) -> u64 {
         let count = |connection: &Connection| {
             connection.pragma_query_value(None, "freelist_count", |row| row.get::<_, u64>(0))

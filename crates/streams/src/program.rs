@@ -24,7 +24,7 @@ use crate::telemetry::page;
 
 /// The exit status of wrong usage.
 const USAGE: u8 = 2;
-/// The time that a stream has for its end: daemons and receivers may not answer.
+/// The longest time until a stream ends: daemons and receivers may not answer.
 const LAST: Duration = Duration::from_secs(8);
 const TICK: Duration = Duration::from_millis(500);
 /// The sequence that empties a line of a terminal.

@@ -172,7 +172,7 @@ impl SendError {
 }
 
 impl Receipt {
-    /// All items have this fate.
+    /// All items have this result.
     pub fn all(batch: &[Arc<StreamItem>], fate: &ItemFate) -> Self {
         Self(vec![fate.clone(); batch.len()])
     }

@@ -1,4 +1,4 @@
-//! Attributes that say beside a test where it runs. `docs/tests.md` has the table of commands.
+//! Attributes of tests that say where a test runs. `docs/tests.md` has the table of commands.
 //!
 //! ```ignore
 //! #[alone("it turns a switch of the whole machine")]

@@ -2,7 +2,7 @@
 //! beforehand, on a machine that is not emulated; the replacement gives the same answers to the same requests.
 //!
 //! `prepared-clang record DIRECTORY CLANG COMMAND...` makes `DIRECTORY/bin/clang`, a copy of this program, and runs
-//! COMMAND with it as `TWINPROBE_CLANG`. From then on the copy has the answers to all requests of COMMAND, and to those
+//! COMMAND with it as `TWINPROBE_CLANG`. Afterwards the copy has the answers to all requests of COMMAND, and to those
 //! that COMMAND sends where the kernel is old. With `record-arm64` it has those that COMMAND sends on arm64 instead;
 //! there, this program compiled for arm64 takes the place of the copy.
 //!

@@ -1,6 +1,6 @@
 //! `unit [--without WORD]... COMMAND...` runs a command with the rights that `deploy/twinprobe.service` leaves to the
 //! daemon, as systemd 252 reads it: capabilities, system calls, file mode mask. WORD is a capability (`CAP_KILL`) or a
-//! system call that the command shall not have either.
+//! system call that the command must not have either.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,7 +49,7 @@ fn run(mut arguments: &[String]) -> Result<std::convert::Infallible> {
     let [program, arguments @ ..] = arguments else { bail!("no command") };
     let unlimited = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     if settings("LimitMEMLOCK").any(|word| word == "infinity") {
-        // SAFETY: a structure that outlives the call. Without CAP_SYS_RESOURCE the limit stays as it is.
+        // SAFETY: a structure that outlives the call. Without CAP_SYS_RESOURCE the limit does not change.
         unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const unlimited) };
     }
     for mask in settings("UMask") {

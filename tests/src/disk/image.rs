@@ -88,8 +88,8 @@ impl Image {
     /// Loses power: of the writes since the last flush some stay, some are lost, and some stay in part.
     ///
     /// The remaining writes are written in their order. A disk may write in another order. But a sector with
-    /// two writes has the later one in the end, or the earlier one if the later one is lost: that is a
-    /// subset, too.
+    /// two writes has the later one in the end, or the earlier one if the later one is lost: that is also a
+    /// subset.
     pub fn lose_power(&mut self, seed: u64) -> Lost {
         let mut random = Random::seeded(seed);
         // Small seeds differ in few bits, so the first random numbers are similar.
@@ -97,7 +97,7 @@ impl Image {
             random.below(2);
         }
         let mut lost = Lost::default();
-        // Sometimes the cache had been written almost as a whole, sometimes hardly at all.
+        // Sometimes nearly the whole cache was written, sometimes nearly nothing.
         let kept = random.below(5);
         for write in std::mem::take(&mut self.pending) {
             if random.below(4) < kept {

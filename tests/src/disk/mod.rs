@@ -144,7 +144,7 @@ impl Disk {
         Ok(Lost { kept, torn, dropped })
     }
 
-    /// Unmounts the file system in order and mounts it again, as a reboot does.
+    /// Unmounts the file system properly and mounts it again, as a reboot does.
     pub fn remount(&self) -> Result<()> {
         // Another mount namespace may have a copy of the mount for a moment, so that unmounting would write nothing yet. A file
         // system that has given up can't be written.

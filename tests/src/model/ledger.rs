@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
 
-/// The key that all packets of a burst have.
+/// The key of all packets of a burst.
 pub type Key = u32;
 /// The key that stands for all keys of a counter with only one number.
 const ALL: Key = Key::MAX;
@@ -75,7 +75,7 @@ pub enum Mode {
 pub enum Room {
     /// The keys below this bound.
     Below(Key),
-    /// This many keys; the order of the packets decides which.
+    /// This many keys. The order of the packets decides which keys have room.
     Any(u64),
 }
 

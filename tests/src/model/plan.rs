@@ -160,7 +160,7 @@ pub enum Step {
         after: u64,
         step: Box<Self>,
     },
-    /// Removes an attachment of the daemon, as another program would.
+    /// Removes an attachment of the daemon, as other software could.
     Detach {
         which: u64,
     },

@@ -208,7 +208,7 @@ impl World {
             let probe = self.probes.get_mut(&index).expect("it is on the path");
             probe.see(sent.key, packets, sent.begun, sent.ended);
         }
-        // The probe beside is behind the XDP programs, and only these drop.
+        // The probe beside comes after the XDP programs, and only these drop packets.
         if self.path(sent.key).1 {
             self.beside.see(sent);
         }

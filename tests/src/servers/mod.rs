@@ -1,4 +1,5 @@
-//! Servers of others that streams send to: the real ones, which setup/test-tools.sh has fetched.
+//! The servers that streams send to: the real programs of other projects, which setup/test-tools.sh has
+//! fetched.
 
 pub mod kafka;
 pub mod nats;

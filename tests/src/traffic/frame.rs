@@ -228,7 +228,7 @@ impl Frame {
         Some(Fields { address, ip_checksum, l4 })
     }
 
-    /// Returns the offset and EtherType behind any VLAN tags.
+    /// Returns the offset and EtherType after any VLAN tags.
     fn network_header(&self) -> Option<(usize, u16)> {
         let mut offset = 12;
         loop {

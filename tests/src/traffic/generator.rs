@@ -101,7 +101,7 @@ pub struct GeneratorOptions {
     /// The number of frames handed over at once, 1 to [`MAX_BATCH`].
     pub batch: u32,
     /// The CPU to send from; on a veth pair it is also the CPU that receives. A thread that moves leaves the receiving
-    /// NAPI behind on the old CPU: if that CPU is busy, the ring overflows.
+    /// NAPI on the old CPU: if that CPU is busy, the ring overflows.
     pub cpu: Option<usize>,
 }
 

@@ -33,7 +33,7 @@ pub struct WayLosses {
 #[derive(Debug, Default)]
 pub struct Passed {
     pub lost: AtomicU64,
-    /// Lost segments that were sent again before anything newer arrived, as happens when the TCP window closes behind
+    /// Lost segments that were sent again before anything newer arrived, as happens when the TCP window closes after
     /// them. The receiver can't see these gaps.
     pub hidden: AtomicU64,
     /// Segments that begin a connection, and arrived.
@@ -159,9 +159,9 @@ struct Loser {
 }
 
 struct Flow {
-    /// The number behind all that was sent.
+    /// The number after the last byte that was sent.
     end: u32,
-    /// The number behind a lost segment while nothing newer has arrived.
+    /// The number after a lost segment while nothing newer has arrived.
     lost: Option<u32>,
 }
 

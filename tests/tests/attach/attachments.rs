@@ -163,7 +163,7 @@ fn what_somebody_detaches_is_attached_again() -> Result<()> {
 fn a_program_that_came_instead_is_kept() -> Result<()> {
     let mut three = Three::new()?;
     let monitor = three.topology.monitor().clone();
-    // The first attempt to put our program back behind its link fails.
+    // The first attempt to put our program back into its link fails.
     let failing = DaemonOptions::default().environment("TWINPROBE_FAIL_AT", "revising");
     let daemon = Daemon::start_with(&monitor, &failing)?;
     three.deploy(&daemon, None);
@@ -191,7 +191,7 @@ fn a_program_that_came_instead_is_kept() -> Result<()> {
     monitor.run("ip", &["link", "set", "dev", "mon0", "xdpdrv", "off"])?;
     three.wait_until_counted(&daemon, PATIENCE)?;
     wait_for_attachment(&daemon, "xdp", "mon0", "attached", PATIENCE)?;
-    // A link of the daemon stays its own, even if another program is put behind it.
+    // A link of the daemon stays its own, even if its program is replaced by another one.
     let ours = dispatcher(directories.bpffs(), &monitor, "mon0", "xdp")?;
     exchange(&ours, &pin)?;
     three.wait_until_counted(&daemon, PATIENCE)?;
@@ -210,7 +210,7 @@ fn a_program_that_came_instead_is_kept() -> Result<()> {
     Ok(())
 }
 
-/// A daemon that can open no file can't list interfaces, and must not take that for an empty list.
+/// A daemon that can open no file can't list interfaces, and must not treat that as an empty list.
 #[test]
 fn interfaces_that_cant_be_listed_are_kept() -> Result<()> {
     for (method, elsewhere) in [("auto", false), ("auto", true), ("clsact", false), ("clsact", true)] {

@@ -178,7 +178,7 @@ fn count(daemon: &Daemon, name: &str) -> u64 {
     total(&daemon.json(&format!("/v1/probes/{name}/metrics")), "ingress", "packets")
 }
 
-/// Probes are created, removed and moved in front of, between and behind others, which count every packet of a full
+/// Probes are created, removed and moved before, between and after others, which count every packet of a full
 /// load.
 #[test]
 fn coming_and_going_disturbs_nobody() -> Result<()> {

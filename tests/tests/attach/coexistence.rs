@@ -42,8 +42,8 @@ fn filters(topology: &Topology) -> Result<String> {
     topology.monitor().output("tc", &["filter", "show", "dev", "mon0", "ingress"])
 }
 
-/// Creates, replaces and deletes a probe and ends daemons. After each step all of `foreign` count, and so does the
-/// probe if it exists.
+/// Creates, replaces and deletes a probe and ends daemons. After each step all of `foreign` count, and also the probe
+/// if it exists.
 fn live_among(
     foreign: &[&Counter],
     topology: &Topology,
@@ -278,7 +278,7 @@ fn positions_are_kept() -> Result<()> {
         daemon = daemon.restart(signal, &DaemonOptions::default())?;
         assert_eq!(place()?, (1, 3), "after signal {signal}");
     }
-    // A verdict affects only later programs: the foreign program is behind the first probe and before the last.
+    // A verdict affects only later programs: the foreign program is after the first probe and before the last.
     let mut generator = generator(&topology)?;
     daemon.put("/v1/probes/other", &tc_config("last", "2")).expect(200);
     generator.send(10)?;

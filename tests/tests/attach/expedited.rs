@@ -84,7 +84,7 @@ fn many_interfaces_do_not_wait_for_a_grace_period_each() -> Result<()> {
     Ok(())
 }
 
-/// Starts a daemon that dies in the change of a PUT.
+/// Starts a daemon that dies while a PUT makes its change.
 fn die(topology: &Topology) -> Result<Daemon> {
     let options = DaemonOptions::default().argument("--expedite").argument("always");
     // The start lists the stored probes in a first change. The PUT is the second change.

@@ -122,7 +122,7 @@ fn programs_for_several_buffers_see_every_frame() -> Result<()> {
             assert_eq!(sum("bytes"), 1000 * LENGTH as u64 + 6000, "{mode}, {verdict}");
             assert_eq!(sum("tails"), 1000, "{mode}, {verdict}");
             assert_eq!(behind.packets()?, passed, "{mode}, {verdict}");
-            // The kernel counts frames of such programs without their Ethernet header behind generic XDP.
+            // After generic XDP, the kernel counts frames of such programs without their Ethernet header.
             if mode == "native" {
                 assert_eq!(behind.bytes()?, passed / 1100 * (1000 * LENGTH as u64 + 6000), "frames were cut");
             }
@@ -175,7 +175,8 @@ fn programs_for_a_single_buffer_count_every_byte() -> Result<()> {
     bystanders.finish()
 }
 
-/// Replaced by the other kind, a probe that is alone at its hook keeps its content, and sees every frame.
+/// A probe that is alone at its hook can be replaced by one of the other kind. It keeps its content and sees every
+/// frame.
 #[test]
 fn a_probe_alone_changes_over_with_its_content() -> Result<()> {
     for (mode, length) in [("native", 1000), ("generic", LENGTH)] {

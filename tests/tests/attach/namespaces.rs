@@ -35,7 +35,7 @@ fn a_replacement_without_a_list_of_interfaces_changes_nothing() -> Result<()> {
         ensure!(status(&daemon, probe)["revision"] == 1, "{probe}");
     }
     three.counted(&daemon)?;
-    // The next daemon does not take a failed listing for an empty one, either.
+    // The next daemon does not treat a failed listing as an empty one, either.
     let before = Three::counts(&daemon);
     let daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
     three.generator.send(10)?;

@@ -106,7 +106,7 @@ fn a_probe_follows_the_pods_of_a_team_as_they_come_and_go() -> Result<()> {
     let revision = attached(&daemon, &[&first])?["revision"].clone();
     send(&first, 1_000)?;
 
-    // Everything exists before the table names the pod. The probe is not for another team's pod, nor for one with other
+    // Everything exists before the table names the pod. The probe selects no pod of another team, and no pod with other
     // labels.
     let second = Pod::complete(CgroupDriver::Cgroupfs, daemon.namespace())?;
     let other_team = Pod::complete(CgroupDriver::Cgroupfs, daemon.namespace())?;

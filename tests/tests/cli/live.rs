@@ -100,8 +100,8 @@ fn a_column_of_an_empty_table_and_one_metric_are_chosen() -> Result<()> {
     Ok(())
 }
 
-/// Applies a probe as a user who has logged in with the number 4242, and calls `sudo`, would. Returns the number that the kernel
-/// has: some machines do not let it be set.
+/// Applies a probe like a user who has logged in with the number 4242 and then calls `sudo`. Returns the number in the
+/// kernel: some machines refuse to set it.
 fn apply_logged_in(scene: &Scene) -> Result<String> {
     let command = scene.daemon.client_command(&["apply", "-f", "count.yaml"])?;
     let words: Vec<_> = [command.get_program()].into_iter().chain(command.get_args()).collect();

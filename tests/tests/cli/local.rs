@@ -17,7 +17,7 @@ fn a_bench_touches_no_count() -> Result<()> {
     assert!(report["packets"].as_u64() > Some(10) && report["ns_per_packet"].as_f64().is_some(), "{report}");
     let document: Value = serde_json::from_str(&scene.succeed("metrics count -o json"))?;
     assert_eq!(document["ingress"]["seen"]["entries"][0]["value"]["packets"], 321, "{document}");
-    // The same command under its two names.
+    // `test` and `replay` are two names of one command.
     let replayed = scene.succeed(&format!("replay -f count.yaml {} -o yaml", capture.display()));
     assert_eq!(scene.succeed(&format!("test -f count.yaml {} -o yaml", capture.display())), replayed);
     Ok(())

@@ -79,7 +79,7 @@ fn a_rollout_ends_on_every_node_and_its_report_says_so() -> Result<()> {
     assert_eq!(after["status"]["conditions"][2]["type"], "Available");
     assert_eq!(after["status"]["conditions"][2]["status"], "True", "{after}");
     assert!(after["status"]["worst"]["nsPerPacket"].as_f64().is_some_and(|cost| cost > 0.0), "{after}");
-    // The same again changes nothing.
+    // The same command again changes nothing.
     first.succeed("fleet apply -f fleet.yaml --servers servers");
     assert!(nodes.revisions().iter().all(|(revision, _)| *revision == 1), "{:?}", nodes.revisions());
     Ok(())

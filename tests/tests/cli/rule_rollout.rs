@@ -1,4 +1,4 @@
-//! A rule comes to many daemons, and the report says where it does not run.
+//! A rule is deployed to many daemons, and the report says where it does not run.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};

@@ -89,7 +89,8 @@ fn a_rule_with_a_mistake_is_refused_with_its_place() -> Result<()> {
     Ok(())
 }
 
-/// A rule of the library is shown, changed, tried on captures and applied. Scripts go by the exit status.
+/// A rule of the library is shown, changed, tried on captures and applied. The exit status tells scripts
+/// the result.
 #[test]
 fn a_rule_of_the_library_is_tried_on_captures_and_applied() -> Result<()> {
     let scene = Scene::new()?;

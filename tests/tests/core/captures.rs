@@ -14,7 +14,8 @@ fn captures_are_replayed() -> Result<()> {
     const START: u64 = 1_700_000_000_000_000_000;
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    // The counters go by the low byte of the source port. Frames of several lengths follow each other.
+    // The low byte of the source port chooses the counter. Frames of several lengths follow each
+    // other.
     let frames: Vec<Vec<u8>> = (0..100_u8)
         .map(|number| {
             let mut frame = vec![0; 60 + usize::from(number) * 7];

@@ -142,7 +142,7 @@ fn a_daemon_that_was_killed() -> Result<()> {
     windows_add_up(&daemon, &topology, "ingress")
 }
 
-/// The dispatcher is replaced behind its link while packets come: a probe joins, is replaced, and is removed.
+/// The link gets a new dispatcher while packets come: a probe joins, is replaced, and is removed.
 #[test]
 fn a_chain_that_changes_under_traffic() -> Result<()> {
     let topology = Topology::new()?;

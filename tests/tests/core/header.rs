@@ -277,7 +277,8 @@ fn one_source_for_all_hooks() -> Result<()> {
     daemon.put("/v1/probes/xdp", &config).expect(201);
     let config = json!({ "interface": "mon1", "egress": direction("tc") });
     daemon.put("/v1/probes/egress", &config).expect(201);
-    // Its metric empties a map with each window, and shows it nowhere; another metric has the name of a map.
+    // The next probe has a metric that empties a map with each window and is not shown; another metric has the name of
+    // a map.
     let mut hidden = direction("xdp");
     hidden["metrics"] = json!([
         { "name": "unnamed", "map": "unnamed", "snapshot": true, "init": true, "export": false },

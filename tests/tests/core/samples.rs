@@ -1,4 +1,4 @@
-//! Samples: the dispatcher chooses at random among the packets that another probe sees all of.
+//! Samples: the dispatcher chooses packets at random for one probe. Another probe sees all packets.
 
 use anyhow::Result;
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! Counted packets on any kernel. An ordinary socket sends them, since live frames came with Linux 5.18, and no faster
-//! than they are counted, so that no queue overflows.
+//! Counted packets on any kernel. An ordinary socket sends them, because the kernel's generator of frames needs Linux
+//! 5.18. It sends no faster than the packets are counted, so that no queue overflows.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;

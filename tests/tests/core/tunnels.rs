@@ -1,5 +1,5 @@
-//! Frames of tunnels of each kind that this kernel has, which the kernel hands over uncut or puts together before TC: they count as
-//! what its own TCP has sent, or the window says that they are approximate.
+//! Tunnels of each kind that this kernel has. The kernel hands over their frames uncut, or joins them before TC. The
+//! counts equal the traffic that the kernel's own TCP has sent, or the window says that they are approximate.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -15,7 +15,7 @@ const ATTEMPTS: usize = 10;
 
 /// A kind of tunnel with IPv4 inside.
 struct Kind {
-    /// The words behind `ip link add NAME`. OWN and FAR are the addresses of the ends.
+    /// The words after `ip link add NAME`. OWN and FAR are the addresses of the ends.
     link: &'static str,
     /// The protocol of the packets outside, as `packet-counter` names it.
     protocol: &'static str,
@@ -49,7 +49,7 @@ const KINDS: [Kind; 12] = [
     packets("ip6gre local OWN6 remote FAR6 encaplimit none", "GRE", V6 + 4),
     packets("ipip local OWN4 remote FAR4", "IPIP", V4),
     packets("ip6tnl mode ipip6 local OWN6 remote FAR6 encaplimit none", "IPIP", V6),
-    // With an option behind the IPv6 header that says how many tunnels may follow.
+    // With an option after the IPv6 header that says how many tunnels may follow.
     packets("ip6tnl mode ipip6 local OWN6 remote FAR6", "IPIP", V6 + 8),
 ];
 
@@ -102,8 +102,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// If `cut` is true, frames are cut before they cross the pair, and the kernel joins them behind the pair if it
-    /// can. Else they cross it uncut.
+    /// If `cut` is true, frames are cut before they cross the pair, and the kernel joins them after the pair if it can.
+    /// Else they cross it uncut.
     fn new(cut: bool) -> Result<Self> {
         let topology = Topology::new()?;
         let (near, far) = (topology.monitor(), topology.generator());

@@ -50,7 +50,7 @@ const STEPS: [(&str, u32, &[Change]); 29] = {
         ("retired", 1, SUCCEED),
         ("rewritten", 1, SUCCEED),
         ("flipped", 1, &[Read]),
-        // Egress has counted nothing: no batch is taken out of its hashes.
+        // Only one direction comes to this step: egress has counted nothing, so its hashes give no batch.
         ("moved", 2, &[Read]),
         ("copied", 1, &[Read]),
         ("copied", 4, &[Read]),

@@ -206,7 +206,7 @@ fn the_pods_run_the_daemon_as_it_is_documented() -> Result<()> {
         );
         let context = &daemon["securityContext"];
         let mut capabilities = vec!["BPF", "PERFMON", "NET_ADMIN", "SETUID", "SETGID", "KILL"];
-        // Only who asks for measurements gives the rights for them.
+        // The pods have the rights for measurements only if measurements are wanted.
         let measures = detaches;
         ensure!(arguments.contains(&"--measure-cost") == measures, "{arguments:?}");
         capabilities.extend(["SYS_ADMIN", "SYSLOG"].into_iter().filter(|_| measures));

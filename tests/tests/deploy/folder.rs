@@ -125,13 +125,13 @@ fn probes_follow_their_files() -> Result<()> {
     ensure!(daemon.log().contains("the file of probes is not deployed"), "{}", daemon.log());
     ensure!(revision(&daemon, "a") == Some(2) && revision(&daemon, "own") == Some(1));
 
-    // A file that is removed takes its probe along, and no other.
+    // The removal of a file removes its probe, and no other probe.
     volume.set(&[("b.json", probe("third"))])?;
     until("the removal", || revision(&daemon, "a").is_none())?;
     until("the change beside it", || revision(&daemon, "b") >= Some(2))?;
     ensure!(revision(&daemon, "own") == Some(1));
 
-    // Changes while there was no daemon are done at the start.
+    // The daemon makes changes from the time without a daemon at its start.
     let directories = daemon.kill()?;
     volume.set(&[("c.yaml", probe("first"))])?;
     let daemon = Daemon::start_in(topology.monitor(), &options(&volume, "remove"), directories)?;

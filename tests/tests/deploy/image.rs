@@ -73,7 +73,7 @@ impl Drop for Podman {
     }
 }
 
-/// A container of the image in the namespace of `mon0`, and how it is asked.
+/// A container of the image in the namespace of `mon0`.
 struct Scene {
     podman: Podman,
     topology: Topology,

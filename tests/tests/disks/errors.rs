@@ -98,7 +98,7 @@ fn a_daemon_outlives_a_full_disk() -> Result<()> {
                 ensure!(scene.windows("a").try_list("")?.seqs().contains(&told.newest), "{kind:?}");
             }
             scene.disk().room().free()?;
-            // A btrfs has the room only then.
+            // A btrfs has the freed room only after this.
             scene.disk().write_back()?;
         }
         scene.end(End::Kill)?;

@@ -17,8 +17,8 @@ enum Gone {
     Deleted,
     /// The lease of the probe ended, and its last windows were acknowledged.
     Expired,
-    /// Its lease ended. Collectors still have to take its windows, and its successor continues with their
-    /// numbers.
+    /// The lease of the probe ended. Collectors still have to take its windows, and the next probe of its
+    /// name continues with their numbers.
     Left,
 }
 

@@ -43,7 +43,7 @@ fn a_sum_that_was_reset_stays_so_after_a_reboot() -> Result<()> {
         for name in NAMES {
             scene.put(name, &spec, 201);
         }
-        // Two of the names have had other probes: their fate must not undo the reset.
+        // Two of the names have had other probes. The deletion of these must not undo the reset.
         for name in ["b", "c"] {
             scene.windows(name).close();
             scene.daemon().delete(&Scene::path(name)).expect(204);

@@ -1,6 +1,6 @@
 //! Compares the outputs on a page with the real outputs. Three things may differ. A time in RFC 3339, or as
 //! tables have it, stands for every time. A `…` stands for any text within a line; on a line of its own it stands for
-//! one or more lines. Two or more spaces behind a text, as between columns, stand for any two or more.
+//! one or more lines. Two or more spaces after a text, as between columns, stand for any two or more.
 
 const ANYTHING: char = '…';
 

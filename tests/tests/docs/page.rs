@@ -1,14 +1,14 @@
 //! A page of the documentation as a list of steps: files to be saved, and commands with their output.
 //!
-//! A block `console` has commands behind `$ `, each with its output below. A command whose line ends in a backslash continues in
-//! the next one. Any other block is saved if the text above it ends in "as `NAME`:". A block that can't be run says why
-//! behind its language: `console not-run: needs a cluster`.
+//! A block `console` has commands after `$ `, each with its output below. A command whose line ends in a backslash
+//! continues in the next one. Any other block is saved if the text above it ends in "as `NAME`:". A block that can't be
+//! run says why after its language: `console not-run: needs a cluster`.
 
 use std::ops::Range;
 
 use anyhow::{Result, bail, ensure};
 
-/// The mark of a block that is not run. The reason is behind it.
+/// The mark of a block that is not run. The reason follows it.
 const NOT_RUN: &str = "not-run: ";
 
 /// Something to do, in the order of the page.
@@ -29,7 +29,7 @@ pub struct Command {
     pub place: Range<usize>,
 }
 
-/// A fenced block: its language with the words behind it, and its lines without the fences, numbered from 0.
+/// A fenced block: its language with the words after it, and its lines without the fences, numbered from 0.
 struct Block {
     info: String,
     place: Range<usize>,

@@ -94,7 +94,7 @@ fn check(path: &Path) -> Result<Vec<String>> {
     Ok(mistakes)
 }
 
-/// Returns what came, with the lines of the page where these fit.
+/// Returns the real output, with the lines of the page where they match.
 fn kept(shown: &[String], came: &[String]) -> Vec<String> {
     let fits = |(at, line): (usize, &String)| {
         shown.get(at).filter(|shown| line_matches(shown, line)).unwrap_or(line).clone()

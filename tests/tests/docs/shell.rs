@@ -13,7 +13,7 @@ use twinprobe_tests::servers::tool;
 
 use crate::page::Step;
 
-/// The mark behind the output of each command, followed by the number of the next command.
+/// The mark after the output of each command, followed by the number of the next command.
 const MARK: char = '\u{1}';
 
 /// The time that all commands of a page may take.
@@ -84,7 +84,7 @@ fn script_of(steps: &[Step]) -> String {
 
 fn outputs(printed: &str) -> Vec<Vec<String>> {
     let mut pieces: Vec<&str> = printed.split(MARK).collect();
-    // The first piece comes before the first command, the last piece from no whole command.
+    // The first piece precedes the first command. The last piece belongs to a command that has not ended.
     pieces.truncate(pieces.len().saturating_sub(1).max(1));
     pieces[1..].iter().map(|piece| piece.lines().map(str::to_owned).collect()).collect()
 }

@@ -226,7 +226,7 @@ fn documents_name_the_owners_of_addresses_in_keys() -> Result<()> {
     close(4)?;
     let web = json!({ "namespace": "shop", "pod": pod.name, "workload": "Deployment/web" });
     let service = |name: &str| json!({ "namespace": "shop", "service": name });
-    // The first owners that the daemon knows have had their addresses before.
+    // The first owners had their addresses before the daemon knew them.
     for seq in 1..=4 {
         let document = daemon.json(&format!("/v1/probes/p/windows/{seq}"));
         let third = if seq == 4 { service("new") } else { web.clone() };

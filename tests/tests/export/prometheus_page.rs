@@ -128,7 +128,7 @@ fn sample(line: &str) -> Option<(Series, f64)> {
     Some(((name.to_owned(), labels), rest.split_whitespace().next()?.parse().ok()?))
 }
 
-/// Asserts that all lines of a family stand together after its name.
+/// Asserts that all lines of a family are together after its name.
 pub fn assert_contiguous(text: &str) {
     let (mut seen, mut current) = (BTreeSet::new(), "");
     for line in text.lines().filter(|line| *line != "# EOF") {

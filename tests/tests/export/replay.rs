@@ -87,8 +87,8 @@ fn programs_see_what_was_captured_when_it_was() -> Result<()> {
     all.wait_for_only(daemon.directories().bpffs(), daemon.pid())
 }
 
-/// Without the right to make an interface, packets that a program for packets of a single buffer would see cut are left out
-/// and counted. Those of other programs and other lengths are seen.
+/// Without the right to make an interface, the daemon leaves out and counts packets that a program for packets of a
+/// single buffer would see cut. Other programs see all packets, and this program sees shorter ones.
 #[test]
 fn packets_that_need_an_interface_are_counted_where_there_can_be_none() -> Result<()> {
     let topology = Topology::new()?;
@@ -288,7 +288,7 @@ fn requests_that_can_not_be_replayed_are_refused() -> Result<()> {
     let odd = ("Content-Type", "multipart/form-data; boundary=x");
     daemon.request("POST", "/v1/replay", &[odd], b"no parts").expect(400);
     daemon.request("POST", "/v1/replay?format=html", &[odd], b"").expect(400);
-    // Configurations that a PUT refuses are refused for the same reasons, before and behind the compiler.
+    // Configurations that a PUT refuses are refused for the same reasons, before and after compilation.
     let mut wrong = config.clone();
     wrong["ingress"]["hok"] = json!("xdp");
     assert_eq!(send(&[("config", wrong.to_string().as_bytes()), ("capture", &capture)]).status, 422);

@@ -184,8 +184,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
     Ok(())
 }
 
-/// All places show one number: a window without a collector does not count as lost, a window that a named collector
-/// misses does.
+/// All places show one number: a window that a named collector misses counts as lost, a window without a collector does
+/// not.
 #[test]
 fn windows_are_lost_to_collectors_that_are_named_and_to_nobody_else() -> Result<()> {
     let topology = Topology::new()?;

@@ -8,7 +8,7 @@ use twinprobe_tests::sample::window;
 use twinprobe_tests::traffic::PacketSocket;
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
-/// The numbers that each packet adds: 2^63 + 5, and less one as a signed number.
+/// The numbers that each packet adds: 2^63 + 5, and as a signed number -(2^63 - 1).
 const UP: i128 = (1 << 63) + 5;
 const DOWN: i128 = -((1 << 63) - 1);
 

@@ -22,11 +22,11 @@ use crate::scene::{Fleet, NAMESPACE};
 
 /// Requests on their way at the same time.
 const AT_ONCE: usize = 32;
-/// The time between two looks. More would take the time of what is measured.
+/// The time between two looks. More looks would take processor time from the measured work.
 const LOOK: Duration = Duration::from_millis(250);
 /// The most agents of one daemon. The queue of its socket has 4,096 places.
 const PER_DAEMON: usize = 1000;
-/// The life of the agents' tokens, which nobody renews here.
+/// The lifetime of the agents' tokens, which are not renewed here.
 const LIFE: u32 = 6 * 3600;
 
 /// The agents of many nodes. They end before the API server does.

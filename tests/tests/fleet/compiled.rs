@@ -64,8 +64,7 @@ fn nodes_need_no_compiler_and_another_one_begins_no_rollout() -> Result<()> {
         let (counted, sent) = node.counted()?;
         ensure!(counted == sent, "{}: {counted} packets of {sent}", node.name);
     }
-    // Now a new source can't be compiled, neither by the operator nor by the nodes, and the object reports
-    // both.
+    // Now neither the operator nor the nodes can compile a new source, and the object reports both.
     fleet.apply("second", &json!({}))?;
     let status = fleet.reaches("rolled back")?;
     let failure = status["failures"][0]["reason"].as_str().unwrap_or_default();

@@ -30,7 +30,7 @@ fn rule(on: &Value) -> Value {
     })
 }
 
-/// How `fine` was created and removed at a node.
+/// Returns the creations and removals of `fine` at a node.
 fn changes(member: &Member) -> Vec<String> {
     let history = member.daemon.json("/v1/history");
     let entries = history["history"].as_array().into_iter().flatten();

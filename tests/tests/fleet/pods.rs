@@ -99,7 +99,7 @@ fn a_probe_for_the_pods_of_one_team_follows_them() -> Result<()> {
     for (pod, packets) in [(&blue, 1_000), (&red, 50), (&other_node, 300)] {
         send(pod, packets)?;
     }
-    // The namespace changes hands.
+    // The namespace gets the label of another team.
     let label = ["label", "namespace", "red", "team=blue", "--overwrite"];
     fleet.cluster.kubectl(&label, "")?;
     attached(&fleet, 0, &[&blue, &red])?;

@@ -23,7 +23,7 @@ fn a_probe_reaches_every_node_and_leaves_nothing() -> Result<()> {
     for report in reports["items"].as_array().context("reports")? {
         ensure!(report["spec"]["kernel"] == kernel.trim() && report["spec"]["windows"] == 2, "{report:#}");
         ensure!(report["spec"].to_string().len() < 1024, "{report:#}");
-        // One write for one change.
+        // A change is one write.
         ensure!(report["metadata"]["generation"] == 1, "{report:#}");
     }
     // An Event for each step.
@@ -87,7 +87,7 @@ fn a_node_goes_on_without_the_api_server_and_catches_up() -> Result<()> {
     let mut fleet = Fleet::new(2)?;
     fleet.apply("first", &json!({}))?;
     fleet.reaches("complete")?;
-    // While the server is away, the daemon loses the probe and the agent starts anew.
+    // While the server is down, the daemon loses the probe and the agent starts anew.
     fleet.nodes[1].agent = None;
     let deleted = fleet.nodes[1].daemon().delete("/v1/probes/seen");
     ensure!(deleted.status == 204, "{deleted:?}");
@@ -101,7 +101,7 @@ fn a_node_goes_on_without_the_api_server_and_catches_up() -> Result<()> {
             Ok(())
         })
     })?;
-    // An agent that was away finds the present state, after any changes meanwhile.
+    // An agent that was down finds the present state, after any changes meanwhile.
     fleet.nodes[1].agent = None;
     fleet.cluster.kubectl(&["delete", "mp", "seen", "--wait=false"], "")?;
     wait_for("the other node has nothing", PATIENCE, || {

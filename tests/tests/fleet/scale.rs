@@ -12,7 +12,7 @@ use twinprobe_tests::{scaled, soak};
 
 use crate::agents::Agents;
 
-/// The time that a change may take to come to all nodes: a busy machine has little of it for each.
+/// The longest time until a change reaches all nodes. A busy machine has little processor time for each node.
 const CONVERGENCE: Duration = Duration::from_mins(40);
 /// The time at rest in which requests are counted.
 const REST: Duration = Duration::from_secs(20);

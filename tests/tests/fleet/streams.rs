@@ -1,4 +1,4 @@
-//! A stream that finds the daemons behind a Service, with the objects of deploy/kubernetes/stream.yaml.
+//! A stream that finds the daemons of a Service, with the objects of deploy/kubernetes/stream.yaml.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -115,7 +115,7 @@ pub fn credentials(files: &Path, role: &str) -> Result<()> {
     Ok(())
 }
 
-/// Tells the cluster which daemons are behind the Service, as its controller does.
+/// Tells the cluster the daemons of the Service, as its controller does.
 pub fn endpoints(cluster: &Cluster, members: &[&Member]) -> Result<()> {
     let endpoints: Vec<Value> = members.iter().map(|member| member.endpoint()).collect();
     let labels = json!({ "kubernetes.io/service-name": "twinprobe" });
@@ -177,7 +177,7 @@ fn a_stream_follows_the_daemons_behind_a_service() -> Result<()> {
     let running = Ended(stream(&folder, &config)?.stderr(File::create(&log)?).spawn()?);
     (first.is_streamed().and_then(|()| second.is_streamed())).with_context(said)?;
 
-    // A daemon starts, another one ends, and the API server is away for a while.
+    // A daemon starts, another one ends, and the API server is down for a while.
     endpoints(&cluster, &[second, third])?;
     third.is_streamed().with_context(said)?;
     cluster.restart(|| second.is_streamed())?;

@@ -178,8 +178,8 @@ fn the_annotation_of_a_map_without_types_tells_its_types() -> Result<()> {
     Ok(())
 }
 
-/// An object that Rust has made: maps without types in the section `maps`, both programs in one file, functions of Rust's library.
-/// One without type information is what aya's tools make by default.
+/// An object that Rust has made: maps without types in the section `maps`, both programs in one file, functions of
+/// Rust's library. By default aya's tools make objects without type information.
 #[test]
 fn an_object_of_aya_runs_with_types_and_without() -> Result<()> {
     let topology = Topology::new()?;
@@ -220,8 +220,8 @@ fn an_object_of_aya_runs_with_types_and_without() -> Result<()> {
     Ok(())
 }
 
-/// A configuration gives maps the sizes that their loader would set. The client takes an object for a source, and leaves out what
-/// nothing reads.
+/// A configuration gives maps the sizes that their loader would set. The client accepts an object as a source, and
+/// leaves out what nothing reads.
 #[test]
 fn an_object_in_a_file_runs_with_the_sizes_of_the_configuration() -> Result<()> {
     let topology = Topology::new()?;

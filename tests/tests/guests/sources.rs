@@ -274,7 +274,8 @@ fn the_programs_of_a_file_are_chosen_by_hook_and_entry() -> Result<()> {
     Ok(())
 }
 
-/// The daemon loads nothing that only a program uses which does not run here.
+/// A section may have a further program that can't run here. The daemon loads nothing that only
+/// this program uses.
 #[test]
 fn a_section_may_have_a_program_that_can_not_run_here() -> Result<()> {
     let topology = Topology::new()?;

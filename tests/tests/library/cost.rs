@@ -10,7 +10,7 @@ use crate::expected::{DIRECTIONS, for_every_probe};
 /// No probe of the library may cost more, in nanoseconds per packet.
 const MOST: u64 = 200;
 /// The factor by which a trial may differ from the number in a README, after correction for the machine's
-/// speed, because other programs use the machine, too.
+/// speed, because other programs also use the machine.
 const FACTOR: f64 = 3.0;
 /// The factor of speed between this machine and the READMEs' machine. Processors differ most
 /// in the cost of calls and returns, because of the kernel's mitigations for processor bugs.

@@ -13,7 +13,7 @@ const SIZE: u16 = 1000;
 /// FIN, PSH, ACK, ECE and CWR.
 const FLAGS: u8 = 0xd9;
 
-/// A TCP packet over IPv4 that the kernel must cut, behind the header that demands this.
+/// A TCP packet over IPv4 that the kernel must cut, after the header that demands this.
 fn packet() -> Vec<u8> {
     let data = FRAMES as u16 * SIZE;
     // A checksum is missing; TCP over IPv4, with flags of ECN; headers, size, and where the checksum is.
@@ -34,7 +34,7 @@ fn number(document: &Value, direction: &str, metric: &str, key: &str, field: Opt
     field.map_or(value, |field| &value[field]).as_u64().with_context(|| value.to_string())
 }
 
-/// ECE is in each frame, CWR in the first, FIN and PSH in the last: before the kernel cuts the packet and behind that.
+/// ECE is in each frame, CWR in the first, FIN and PSH in the last: before and after the kernel cuts the packet.
 #[test]
 fn flags_are_those_of_the_frames_before_and_after_they_are_cut() -> Result<()> {
     let topology = Topology::new()?;

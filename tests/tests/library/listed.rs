@@ -1,4 +1,4 @@
-//! The folders, the list, the table and the binary agree on what probes there are.
+//! The folders, the list, the table and the binary have the same probes.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Each probe at each of its hooks, on a veth that its capture comes over; then by a replay of the capture, and as its README
-//! shows it. The same daemon does all of it, which compiles a source once.
+//! Each probe at each of its hooks, on a veth over which its capture comes; then by a replay of the capture, and with
+//! the commands of its README. One daemon does all of it, so it compiles each source once.
 
 use std::fs;
 

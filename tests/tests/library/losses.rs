@@ -59,9 +59,9 @@ fn sent_again(namespace: &Namespace) -> Result<u64> {
     Ok(found.context("RetransSegs")?.1.parse()?)
 }
 
-/// The counts after a transfer over a way that loses segments.
+/// The counts after a transfer over a path that loses segments.
 struct Counted {
-    /// Segments that the way has dropped, and those that the sender has sent again.
+    /// Segments that the path has dropped, and those that the sender has sent again.
     dropped: u64,
     sent_again: u64,
     /// The probe's numbers.
@@ -83,8 +83,8 @@ fn lose() -> Result<Counted> {
         // Without offloads, each segment is one packet.
         namespace.run("ethtool", &["-K", interface, "tso", "off", "gso", "off", "gro", "off"])?;
     }
-    // Fewer segments are under way at a time than lie between two losses. With a slow receiver, more gaps
-    // would be open than the probe remembers.
+    // The number of segments in transit is smaller than the number of segments between two losses. With a slow
+    // receiver, more gaps would be open than the probe remembers.
     near.run("sysctl", &["-q", "-w", "net.ipv4.tcp_rmem=4096 65536 65536"])?;
     let daemon = Daemon::start(near)?;
     let lost = json!({ "verdict": "enforce", "source": loses(), "metrics": [window("lost", "lost")] });

@@ -129,7 +129,7 @@ fn both_directions_are_one_entry() -> Result<()> {
         ensure!(flows.is_empty(), "{table}: without an entry: {flows:?}");
         ensure!(table != "flows" || pairs > 0, "no conversation in {table}");
     }
-    // Without the ports there is nothing to turn round.
+    // Without the ports the key has no two directions.
     let bad = configuration("xdp", "mon0", &json!({ "FEATURES": "10", "BIFLOW": "1" }))?;
     let refused = daemon.put("/v1/probes/flow-features", &bad).expect(422).text().to_owned();
     ensure!(refused.contains("BIFLOW needs"), "{refused}");

@@ -67,7 +67,7 @@ fn given(daemon: &Daemon, name: &str) -> Result<Tables> {
     parse(&String::from_utf8(output.stdout)?)
 }
 
-/// Reads tables: a title, the columns, rows; an empty line stands between two tables.
+/// Reads tables: a title, the columns, rows; an empty line is between two tables.
 fn parse(text: &str) -> Result<Tables> {
     let cells = |line: &str| -> Vec<String> {
         line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
@@ -81,7 +81,7 @@ fn parse(text: &str) -> Result<Tables> {
             continue;
         };
         let columns = lines.next().map(cells).unwrap_or_default();
-        // Percentiles stand below a histogram.
+        // Percentiles are below a histogram.
         let lines = lines.filter(|line| !line.starts_with("p50 "));
         let rows = lines.map(cells).map(|row| {
             ensure!(row.len() == columns.len(), "{title}: {row:?} has not the columns {columns:?}");

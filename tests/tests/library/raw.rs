@@ -102,7 +102,7 @@ impl Header {
     }
 }
 
-/// Returns the packet behind its `struct virtio_net_hdr`, and the bytes of all headers.
+/// Returns the packet after its `struct virtio_net_hdr`, and the bytes of all headers.
 fn packet(ether_type: u16, headers: &[Header]) -> (Vec<u8>, u64) {
     let data = usize::from(SIZE) * FRAMES as usize;
     let mut packet = [4, 210, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0, 1, 0, 0, 0, 0].to_vec();

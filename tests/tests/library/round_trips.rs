@@ -21,7 +21,7 @@ use crate::expected::{configuration, entries};
 const LOST: u64 = 50;
 /// The data of a segment over Ethernet, with times.
 const SEGMENT: usize = 1448;
-/// The bytes that a receiver keeps of what arrived behind a gap; the kernel doubles them for its own needs.
+/// The bytes after a gap that a receiver keeps; the kernel doubles them for its own needs.
 const WINDOW: usize = 128 << 10;
 /// The time after which a transfer has failed.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -160,7 +160,7 @@ fn late_by_tshark(capture: &Path) -> Result<u64> {
 /// has repeated, as many gaps as segments were lost, and no overtaken segment: this path keeps the order.
 fn what_is_lost_was_sent_again(round_trip: Duration, segments: u64) -> Result<()> {
     let scene = Scene::new("retransmissions", round_trip)?;
-    // A loss at the end leaves no gap that one could see from behind.
+    // A loss at the end leaves no gap, because no later segment shows it.
     let way = scene.way(WayLosses { one_in: LOST, until: segments * 3 / 4 })?;
     let (port, ends) = scene.transfer(segments as usize * SEGMENT)?;
     scene.settle(&way)?;

@@ -8,7 +8,7 @@ use twinprobe_tests::{Daemon, Topology};
 
 use crate::expected::configuration;
 
-/// The ports that one source each tries.
+/// The sizes of the scans: for each, one source tries this many ports.
 const SIZES: [u16; 7] = [40, 250, 1000, 2500, 6000, 20_000, 60_000];
 /// The place of the destination port in a frame of TCP over IPv4.
 const PORT: usize = 36;

@@ -1,5 +1,5 @@
-//! Offloads that are switched while a window is open: the next window reports them, however soon it ends, and so does the window
-//! in which they were switched off.
+//! Offloads that are switched while a window is open: the next window reports them, however soon it ends. The window in
+//! which they were switched off also reports them.
 
 use std::time::Duration;
 

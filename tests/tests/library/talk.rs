@@ -25,7 +25,7 @@ const DATAGRAMS: usize = 30;
 const QUESTION: usize = 300;
 const ANSWER: usize = 20_000;
 
-/// A connection that was opened and closed in order, for tshark.
+/// A connection that was opened and closed properly, for tshark.
 const WHOLE: &str = "tcp.completeness == 31";
 const BEGINS: &str = "tcp.flags.syn == 1 && tcp.flags.ack == 0";
 const ACCEPTED: &str = "tcp.flags.syn == 1 && tcp.flags.ack == 1";
@@ -98,7 +98,7 @@ fn scene() -> Result<Topology> {
     Ok(topology)
 }
 
-/// dumpcap, which writes what passes an interface. It ends on drop.
+/// dumpcap, which writes the packets of an interface. It ends on drop.
 struct Recording(Child);
 
 impl Recording {
@@ -114,7 +114,7 @@ impl Recording {
             line.clear();
             ensure!(said.read_line(&mut line)? > 0, "dumpcap does not run");
         }
-        // Its further output must not fill the pipe.
+        // The program's further output must not fill the pipe.
         thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Ok(recording)
     }

@@ -21,7 +21,7 @@ const DNS: u16 = 53;
 #[derive(Clone, Copy)]
 struct Question(&'static str, u16, u16);
 
-/// Clients behind gen0, and servers in the monitored namespace.
+/// Clients at gen0, and servers in the monitored namespace.
 struct Scene {
     _topology: Topology,
     daemon: Daemon,

@@ -53,7 +53,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `cut`: frames are cut before they cross the pair, and put together behind it; else they cross it uncut.
+    /// `cut`: frames are cut before they cross the pair, and put together after it; else they cross it uncut.
     fn new(cut: bool) -> Result<Self> {
         let topology = Topology::new()?;
         let (near, far) = (topology.monitor(), topology.generator());
@@ -142,7 +142,7 @@ fn compare(
     let (after, entropy, now) = (scene.documents(), scene.document("entropy"), scene.stats()?);
     let ((received, inside), (sent, inside_sent)) = (through(received), through(sent));
     if cut {
-        // Frames are cut before they are counted. With GRO a veth counts them behind their Ethernet headers.
+        // Frames are cut before they are counted. With GRO a veth counts them without their Ethernet headers.
         let counted = |frames, bytes| Traffic { frames, bytes: bytes + frames * 14 };
         let arrived = counted(now.rx_packets - stats.rx_packets, now.rx_bytes - stats.rx_bytes);
         let left = counted(now.tx_packets - stats.tx_packets, now.tx_bytes - stats.tx_bytes);

@@ -387,5 +387,5 @@ pub fn table_of_page(test: &str, table: &str) -> Result<()> {
     Ok(())
 }
 
-/// The mark behind a table.
+/// The mark after a table.
 const END: &str = "<!-- end of the table -->";

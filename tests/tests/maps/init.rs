@@ -38,7 +38,7 @@ fn a_reading_is_a_window() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A client that hangs up leaves its window to the next GET, of the next daemon, too: the same bytes.
+/// A client that hangs up leaves its window to the next GET, also to one of the next daemon: the same bytes.
 #[test]
 fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
     // Larger than the buffer of a socket.
@@ -275,7 +275,7 @@ fn an_end_at_every_step() -> Result<()> {
     ];
     let ends = steps.iter().flat_map(|(step, times)| times.iter().map(move |time| format!("{step}:{time}")));
     let ends: Vec<String> = ends.collect();
-    // A usual run takes some times of each step.
+    // A usual run tests some occurrences of each step.
     let some = ends.len().div_ceil(scaled(16, 48) as usize);
     let mut scene = Scene::new(&json!({ "retain": 100_000 }), &json!({ "KEYS": "500" }))?;
     let mut accounts = PROBES.map(|_| Account::default());

@@ -89,7 +89,7 @@ impl Account {
         self.check_but(probe, sent, &[])
     }
 
-    /// The same; these metrics may lack some.
+    /// Checks the same, but the metrics `racy` may lack some packets.
     pub fn check_but(&self, probe: &str, sent: u64, racy: &[&str]) -> Result<()> {
         for (name, counted) in &self.counted {
             let is_racy = racy.contains(&name.as_str());

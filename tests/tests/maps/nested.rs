@@ -112,7 +112,7 @@ fn what_does_not_go_together_is_refused() -> Result<()> {
     scene.bystanders.finish()
 }
 
-/// A metric on one inner map alone makes the outer map private, too.
+/// A metric on one inner map alone also makes the outer map private.
 #[test]
 fn an_inner_map_can_be_read_by_itself() -> Result<()> {
     let scene = Scene::new()?;

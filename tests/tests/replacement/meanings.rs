@@ -112,7 +112,7 @@ fn sums_are_as_wide_as_they_need() -> Result<()> {
     Ok(())
 }
 
-/// Values of CPUs that are added up within a window have 64 bits, too.
+/// Sums over CPUs within a window also have 64 bits.
 #[test]
 fn values_of_cpus_are_added_without_wrapping() -> Result<()> {
     let topology = Topology::new()?;

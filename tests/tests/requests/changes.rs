@@ -85,7 +85,7 @@ fn the_stream_begins_with_everything_and_tells_each_change() -> Result<()> {
     assert_eq!(told["windows"]["retained"], 1);
     daemon.delete("/v1/probes/d").expect(204);
     changes.wait("removed", of("d"))?;
-    // A window that no client takes away any longer is a change of the status.
+    // The acknowledgement of a window changes the status.
     daemon.request("DELETE", "/v1/probes/b/windows/1", &[], b"").expect(204);
     changes.wait("probe", |data| data["name"] == "b" && data["windows"]["retained"] == 0)?;
     daemon.terminate()?;

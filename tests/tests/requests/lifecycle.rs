@@ -170,7 +170,7 @@ fn observe_passes_and_enforce_drops() -> Result<()> {
                 .replace("xdp_md", "__sk_buff")
                 .replace("SEC(\"xdp\")", "SEC(\"tc\")")
         };
-        // This counter is behind the probe and sees the packets that the probe lets pass.
+        // This counter comes after the probe and sees the packets that the probe lets pass.
         let behind = Counter::attach(topology.monitor(), "mon0", Place::TcIngress)?;
         let mut generator = generator(&topology)?;
         let mut passed = 0;
@@ -216,7 +216,7 @@ fn a_second_probe_leaves_the_first_undisturbed() -> Result<()> {
     bystanders.finish()
 }
 
-/// An enforcing probe behind an observing one on the same hook sees and drops the packets that the first has counted.
+/// An enforcing probe after an observing one on the same hook sees and drops the packets that the first has counted.
 #[test]
 fn probes_run_in_the_order_in_which_they_came() -> Result<()> {
     let topology = Topology::new()?;

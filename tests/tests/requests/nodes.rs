@@ -1,4 +1,5 @@
-//! `serve --nodes`: what a daemon tells of others. All daemons are real, and each counts other packets.
+//! `serve --nodes`: the answers of a daemon about other daemons. All daemons are real, and each counts different
+//! packets.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -164,7 +165,7 @@ fn nodes_are_asked_side_by_side() -> Result<()> {
     // Before the first window there is neither a chart nor a document.
     let none = scene.ask("/v1/nodes/windows?probe=p&node=gw-1");
     ensure!(detail(&none, "gw-1")?.contains("no window yet") && none["nodes"][0]["problem"]["status"] == 404);
-    // Each node has counted its own packets, and so has its kernel.
+    // Each node and its kernel have counted the node's own packets.
     scene.members[0].send(700)?;
     scene.members[1].send(30)?;
     let later = scene.ask("/v1/nodes");

@@ -247,7 +247,7 @@ fn a_crash_while_it_is_replaced_lets_no_packet_through() -> Result<()> {
     Ok(())
 }
 
-/// A daemon with `--detach-on-exit` removes held deployments, too.
+/// A daemon with `--detach-on-exit` also removes held deployments.
 #[test]
 fn detach_on_exit_removes_what_is_held() -> Result<()> {
     let topology = Topology::new()?;

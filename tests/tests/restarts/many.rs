@@ -11,7 +11,8 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 /// The number of places of an epoch map.
 const PLACES: usize = 512;
 
-/// Probes whose words are in another map than those of the first ones are deployed, read, adopted and removed as others.
+/// Probes whose words are in another map than those of the first ones are deployed, read, adopted and removed like
+/// others.
 #[test]
 fn more_probes_than_an_epoch_map_has_places() -> Result<()> {
     let topology = Topology::new()?;
@@ -19,7 +20,7 @@ fn more_probes_than_an_epoch_map_has_places() -> Result<()> {
         .into_iter()
         .fold(DaemonOptions::default(), DaemonOptions::argument);
     let daemon = Daemon::start_with(topology.monitor(), &options)?;
-    // Probes that wait for an interface have places, too.
+    // Probes that wait for an interface also have places.
     thread::scope(|scope| {
         let deploy = |part: usize| {
             let daemon = &daemon;

@@ -183,7 +183,7 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
     };
     let pins = ours()?.len();
     let mut generator = generator(&topology)?;
-    // A usual run does one of both to each pin.
+    // A usual run either removes or exchanges each pin.
     let ways = scaled(1, 2) as usize;
     for pin in 0..pins {
         for exchange in [pin % 2 == 1, pin % 2 == 0].into_iter().take(ways) {

@@ -89,7 +89,7 @@ fn counters_go_on_through_restarts_under_load() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
     let bystanders = Bystanders::deploy(&daemon, &topology)?;
-    // The last probe alone drops, because a chain ends at the first probe that does.
+    // Only the last probe drops packets, because a chain ends at the first probe that drops.
     let probes = [Reading::Live, Reading::Window, Reading::Cumulative].map(|reading| {
         let mut config = Layout::new(reading).config();
         config["ingress"]["verdict"] = json!("observe");
@@ -206,7 +206,7 @@ fn detach_on_exit_removes_what_was_adopted() -> Result<()> {
     Ok(())
 }
 
-/// Once a daemon has announced that it listens, it ends in order: `--detach-on-exit` applies from then on.
+/// Once a daemon has announced that it listens, it ends properly: `--detach-on-exit` applies from then on.
 #[test]
 fn a_daemon_that_has_just_started_ends_in_order() -> Result<()> {
     let topology = Topology::new()?;

@@ -20,7 +20,7 @@ fn generator(topology: &Topology) -> Result<Generator> {
 enum End {
     /// The daemon was killed, and nothing is left in bpffs.
     Reboot,
-    /// The daemon has ended in order, with `--detach-on-exit`.
+    /// The daemon has ended properly, with `--detach-on-exit`.
     Detached,
 }
 
@@ -129,7 +129,7 @@ fn a_removal_that_was_cut_off_is_finished() -> Result<()> {
 fn equal_priorities_keep_their_order() -> Result<()> {
     let topology = Topology::new()?;
     let mut daemon = Daemon::start(topology.monitor())?;
-    // The third probe ends the chain: the probe behind it sees nothing.
+    // The third probe ends the chain: the probe after it sees nothing.
     let names = ["d", "c", "b", "a"];
     for name in names {
         let mut config = counter_config("mon0", if name == "b" { "XDP_DROP" } else { "XDP_PASS" });

@@ -301,7 +301,7 @@ fn a_second_daemon_on_the_same_state_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// A store whose head is damaged, or that has a later format, stays as it is, and so do the probes in the kernel.
+/// A store with a damaged head or a later format stays as it is, and so do the probes in the kernel.
 #[test]
 fn a_store_that_is_none_or_of_a_later_version_is_refused() -> Result<()> {
     let topology = Topology::new()?;

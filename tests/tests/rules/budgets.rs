@@ -9,8 +9,8 @@ use crate::scene::{close, counter, deploys, generator, rule, wait_for_rule};
 #[test]
 fn an_action_beyond_the_budget_of_all_rules_is_refused() -> Result<()> {
     let topology = Topology::new()?;
-    // Some nanoseconds of a counter are far below the budget, and a chain of 20,000 multiplications, each of which waits for the
-    // one before, is far beyond it on any processor.
+    // The cost of a counter, some nanoseconds, is far below the budget. A chain of 20,000 multiplications, each of
+    // which waits for the previous one, is far beyond it on any processor.
     let budget = DaemonOptions::default().argument("--max-rule-ns-per-packet=5000");
     let daemon = Daemon::start_with(topology.monitor(), &budget)?;
     daemon.put("/v1/probes/p", &counter()).expect(201);

@@ -82,7 +82,7 @@ fn a_probe_is_another_one_while_the_condition_holds() -> Result<()> {
     Ok(())
 }
 
-/// The watched probe may change, too. A change by the rule ends with the rule, but leaves changes by others
+/// The watched probe may also change. A change by the rule ends with the rule, but leaves changes by others
 /// unchanged.
 #[test]
 fn a_change_goes_with_its_rule_unless_somebody_was_there() -> Result<()> {

@@ -1,4 +1,5 @@
-//! The rules of the library: each fires over one capture, and not over another one that looks alike.
+//! The rules of the library: each fires over one capture, and not over another one with similar
+//! traffic.
 
 use std::collections::BTreeSet;
 use std::fs;

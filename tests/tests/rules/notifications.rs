@@ -1,4 +1,5 @@
-//! Notifications whose receiver is down, answers slowly, or can't be reached: they hold nothing up, and are told.
+//! Notifications whose receiver is down, answers slowly, or can't be reached: they block nothing, and the status shows
+//! them.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -107,7 +108,7 @@ fn notifications_end_with_the_rule() -> Result<()> {
     Ok(())
 }
 
-/// A notification that can never arrive is given up, and the rule goes on.
+/// A notification that can never arrive is given up, and the rule continues.
 #[test]
 fn what_can_not_be_sent_is_given_up_and_told() -> Result<()> {
     let topology = Topology::new()?;

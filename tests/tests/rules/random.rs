@@ -11,7 +11,7 @@ use crate::scene::{close, counter, deploys, generator, wait_for_rule};
 const WINDOWS: u64 = 14;
 const RULES: usize = 4;
 
-/// A rule, and what it should do.
+/// A rule, and its expected actions.
 #[derive(Debug)]
 struct ModelRule {
     name: String,

@@ -57,7 +57,7 @@ fn a_rule_fires_with_the_programs_that_were_ready() -> Result<()> {
     daemon.delete("/v1/rules/many").expect(204);
     wait_for("the end of what was ready", PATIENCE, || {
         let now = programs(&daemon, &before)?;
-        // The dispatcher is another one since the probe of the rule was there.
+        // The dispatcher is a new one: it was replaced when the probe of the rule was attached.
         ensure!(now.intersection(&again).count() <= 1, "{now:?}");
         Ok(())
     })
@@ -106,7 +106,7 @@ fn a_ready_probe_gives_its_share_up() -> Result<()> {
         ensure!(now.is_disjoint(&ready), "{now:?}");
         Ok(())
     })?;
-    // The rule fires all the same once there is room.
+    // The rule still fires once there is room.
     daemon.delete("/v1/probes/q").expect(204);
     generator(&topology)?.send(10)?;
     close(&daemon);

@@ -111,7 +111,7 @@ fn actions_end_when_the_watched_probe_is_removed() -> Result<()> {
     generator.send(10)?;
     close(&daemon);
     wait_for_rule(&daemon, "many", |status| status["probes"] == json!(["fine"]))?;
-    // A person may delete what a rule has made.
+    // A person may delete a probe that a rule has made.
     daemon.delete("/v1/probes/fine").expect(204);
     let status = daemon.json("/v1/rules/many");
     ensure!(status["state"] == "firing" && status["probes"] == json!([]), "{status}");

@@ -63,7 +63,7 @@ pub fn close_until_death(daemon: &Daemon, again: bool) -> Result<()> {
     })
 }
 
-/// Waits until the rule is as `is` wants it.
+/// Waits until `is` accepts the status of the rule.
 pub fn wait_for_rule(daemon: &Daemon, name: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
     let mut status = Value::Null;
     wait_for("the rule", PATIENCE, || {
@@ -96,7 +96,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Listens in the namespace of the daemon, until the test ends.
+    /// Listens in the namespace of the daemon until the test ends.
     pub fn new(topology: &Topology) -> Result<Self> {
         topology.monitor().run("ip", &["link", "set", "lo", "up"])?;
         Self::at(topology, SocketAddr::from(([127, 0, 0, 1], 0)))

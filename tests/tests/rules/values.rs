@@ -7,7 +7,7 @@ use twinprobe_tests::{Daemon, Topology};
 
 use crate::scene::{close, counter, deploys, generator, rule, wait_for_rule};
 
-/// A division by zero neither fires nor ends what goes on. The status says so.
+/// A division by zero neither fires the rule nor ends its actions. The status shows it.
 #[test]
 fn a_condition_without_a_value_decides_nothing() -> Result<()> {
     let topology = Topology::new()?;
@@ -39,7 +39,7 @@ fn a_condition_without_a_value_decides_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A lease that ends takes its probe along. The rule goes on to fire without it until its condition ends.
+/// The probe ends with its lease. The rule continues to fire without the probe until the condition ends.
 #[test]
 fn a_lease_may_end_while_the_condition_holds() -> Result<()> {
     let topology = Topology::new()?;

@@ -81,7 +81,7 @@ fn bodies_are_not_asked_for_in_vain() -> Result<()> {
     ] {
         let mut stream = scene.begin(head)?;
         stream.write_all(b"\r\n")?;
-        // A daemon that waited for the body would say 408, or nothing.
+        // A daemon that waited for the body would answer 408, or not at all.
         let mut first = [0; 12];
         stream.read_exact(&mut first)?;
         assert_eq!(first, format!("HTTP/1.1 {status}").as_bytes(), "{head}");

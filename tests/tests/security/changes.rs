@@ -66,7 +66,7 @@ fn whoever_comes_second_is_refused() -> Result<()> {
 
 const PROBE_ROLLBACK: &str = "/v1/probes/p/rollback";
 
-/// One of several clients with the same condition is first.
+/// Of several clients with the same condition, only the first one succeeds.
 #[test]
 fn one_of_many_is_first() -> Result<()> {
     let topology = Topology::new()?;
@@ -124,7 +124,7 @@ fn what_runs_already_goes_on() -> Result<()> {
     other["ingress"]["source"] =
         json!(format!("{}\n", original["ingress"]["source"].as_str().context("a source")?));
     assert_eq!(daemon.put(PROBE, &other).expect(200).json()["revision"], 2);
-    // A rollback to the same content is a revision all the same, so that it can be undone.
+    // A rollback to the same content still makes a revision, so that it can be undone.
     daemon.put(PROBE, &original).expect(200);
     let back = daemon.post(PROBE_ROLLBACK, &json!({ "revision": 1 })).expect(200).json();
     assert_eq!(back["revision"], 4);

@@ -39,7 +39,7 @@ fn half_a_head_is_not_waited_for() -> Result<()> {
     let begun = Instant::now();
     assert_eq!(until_closed(silent)?, b"");
     assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
-    // Bytes that trickle in win no time.
+    // Bytes that arrive slowly do not extend the time.
     let mut slow = scene.begin("GET /healthz HTTP/1.1")?;
     let begun = Instant::now();
     while slow.write_all(b"x").is_ok() {

@@ -117,7 +117,7 @@ fn a_program_that_costs_too_much_is_refused_and_changes_nothing() -> Result<()> 
         assert!(measured.is_some_and(|measured| measured > 200), "{message}");
     }
     assert_eq!(daemon.json("/v1/probes"), before, "something changed");
-    // The same program is admitted where the limit allows it, and a lighter one under the same limit.
+    // The same program is admitted under a limit that allows it, and a lighter program under the first limit.
     daemon.put("/v1/probes/slow", &limited(&slow(), 1_000_000_000)).expect(201);
     let mut light = counter_config("mon0", "XDP_PASS");
     light["ingress"]["max_ns_per_packet"] = json!(5_000);

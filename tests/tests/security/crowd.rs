@@ -126,7 +126,7 @@ fn garbage(address: SocketAddr, seed: u64, each: usize, sent: &AtomicUsize) -> R
     Ok(())
 }
 
-/// Lets this process have as many descriptors as it may.
+/// Raises the limit of descriptors of this process as far as possible.
 fn allow_descriptors() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure outlives both calls.

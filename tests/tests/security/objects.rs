@@ -1,4 +1,4 @@
-//! Objects by chance: their relocations, sections, types and instructions are changed at random. An admitted
+//! Random objects: their relocations, sections, types and instructions are changed at random. An admitted
 //! observing object changes neither frames, nor their metadata, nor their path, nor the filter of another
 //! owner.
 
@@ -65,7 +65,7 @@ struct Witness {
 }
 
 impl Witness {
-    /// If `generic` is true, the expected frames come from behind another loader's program that does nothing:
+    /// If `generic` is true, the expected frames are those after another loader's program that does nothing:
     /// generic XDP has packets in other buffers than the network stack.
     fn new(
         monitor: &Namespace,

@@ -1,4 +1,4 @@
-//! The privileges of the daemon, and the directories that are its alone.
+//! The privileges of the daemon, and the directories that only the daemon may use.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};

@@ -350,7 +350,7 @@ fn only_an_admin_enforces() -> Result<()> {
     daemon.get("/v1/probes/p").expect(404);
     by_admin("POST", "/v1/validate", &enforcing().to_string()).expect(200);
     by_admin("PUT", "/v1/probes/p", &enforcing().to_string()).expect(201);
-    // A PUT of the running configuration is refused, too.
+    // A PUT of the running configuration is also refused.
     forbidden(daemon.put("/v1/probes/p", &enforcing()));
     let observing = daemon.put("/v1/probes/p", &counter_config("mon0", "XDP_PASS")).expect(200).json();
     assert!(observing["pushed_by"].as_str().is_some_and(|by| by.starts_with("uid:")), "{observing}");

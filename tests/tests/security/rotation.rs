@@ -17,8 +17,8 @@ use crate::guarded::{Scene, Token, Tokens};
 
 const CLIENTS: usize = 64;
 
-/// A new token is added, clients change over to it, and the old one is removed. No request of a valid token fails, nor does a
-/// connection end.
+/// A new token is added, clients change over to it, and the old one is removed. No request of a valid token fails, and
+/// no connection ends.
 #[test]
 fn tokens_are_exchanged_while_64_clients_read() -> Result<()> {
     let mut old = Token::new("reader", "viewer")?;

@@ -1,4 +1,4 @@
-//! TLS: which peers are believed, and certificates that are exchanged while clients read.
+//! TLS: which certificates are accepted, and how certificates are exchanged while clients read.
 
 use std::fs;
 use std::net::TcpStream;

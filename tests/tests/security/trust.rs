@@ -68,7 +68,7 @@ fn a_daemon_does_not_start_with_files_that_others_could_change() -> Result<()> {
     Ok(())
 }
 
-/// The earlier content stays in force.
+/// The earlier content still applies.
 #[test]
 fn a_file_that_others_could_change_is_not_read_again() -> Result<()> {
     let (old, new) = (Token::new("a", "admin")?, Token::new("b", "admin")?);
@@ -157,7 +157,7 @@ fn probes_come_from_files_that_others_can_not_change_and_are_recorded() -> Resul
     ensure!(change["what"] == "PUT /v1/probes/p" && change["outcome"] == 201, "{change}");
     ensure!(change["from"] == json!({ "file": file }) && change["probe"] == "p", "{change}");
     ensure!(change["sources"]["ingress"].is_string() && change["role"] == "admin", "{change}");
-    // A directory that others can change from now on changes nothing.
+    // The daemon reads no file of a directory that other users can change from now on.
     mode(&probes, 0o777)?;
     fs::write(probes.join("q.yaml"), counter_config("mon0", "XDP_PASS").to_string())?;
     until("the refusal of the directory", &|| daemon.log().contains("can be changed by other users"))?;

@@ -22,7 +22,7 @@ enum Between {
     Nothing,
     /// A version that does not know the request for several windows.
     EarlierVersion,
-    /// Something that ends so many answers with several windows after so many bytes.
+    /// A proxy that cuts off this many answers with several windows, each after this many bytes.
     Cutter {
         answers: usize,
         bytes: u64,

@@ -83,7 +83,7 @@ fn a_dry_run_takes_nothing() -> Result<()> {
     let others = ["--from", &url, "--to", &format!("file://{}", windows.display()), "--name", "billing"];
     let output = stream(&[&others[..], &["--dry-run"]].concat())?;
     let text = String::from_utf8(output.stdout)?;
-    ensure!(text.contains("p is left: its window.collectors do not name billing"), "{text}");
+    ensure!(text.contains("p is left out: its window.collectors do not name billing"), "{text}");
     let output = stream(&[&others[..], &["--once"]].concat())?;
     let error = String::from_utf8(output.stderr)?;
     ensure!(output.status.success() && error.contains("sent 0 windows"), "{error}");

@@ -56,8 +56,8 @@ fn lost_windows_are_a_gap_in_log_metrics_and_files() -> Result<()> {
     Ok(())
 }
 
-/// Windows in the middle of an answer are damaged on disk. All others arrive, and the stream tells each gap
-/// once, both for a probe that names the stream and for one without collectors.
+/// Windows in the middle of an answer are damaged on disk. All others arrive, and the stream reports each
+/// gap once, both for a probe that names the stream and for one without collectors.
 #[test]
 fn damaged_windows_are_gaps_that_are_told_once() -> Result<()> {
     for collectors in [json!([COLLECTOR]), json!([])] {

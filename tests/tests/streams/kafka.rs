@@ -85,14 +85,16 @@ fn a_topic_has_each_packet_once_whatever_is_killed_or_cut() -> Result<()> {
     Ok(())
 }
 
-/// Cuts a cable at one end for a moment; full counts have a few cuts that are longer than librdkafka and the stream wait.
+/// Cuts a cable at one end for a moment. A full run has some longer cuts, which exceed the timeouts of librdkafka and
+/// of the stream.
 fn cut(cable: &Cable, number: u64) -> Result<()> {
     cable.cut(if number % 4 == 1 { CableEnd::Near } else { CableEnd::Far })?;
     thread::sleep(if number % 50 == 49 { Duration::from_secs(65) } else { Duration::from_millis(700) });
     cable.mend()
 }
 
-/// A message tells what retention removed. Without transactions windows arrive, too. A window too large for a message holds up its probe.
+/// A message names the windows that retention removed. Windows also arrive without transactions. A window too large for
+/// a message holds up its probe.
 #[test]
 fn gaps_are_messages_and_large_windows_wait() -> Result<()> {
     let directory = tempfile::tempdir()?;

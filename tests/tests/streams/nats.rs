@@ -105,8 +105,8 @@ fn a_secret_waits_for_tls() -> Result<()> {
     Ok(())
 }
 
-/// A missing server costs at most the memory of the stream. After the server's return, all windows arrive; a
-/// gap is a message.
+/// While the server is down, the stream stays within its memory. After the server's return, all windows arrive; a
+/// message reports the gap.
 #[test]
 fn a_server_that_is_away_costs_no_more_than_the_memory() -> Result<()> {
     let directory = tempfile::tempdir()?;

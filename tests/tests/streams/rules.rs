@@ -78,7 +78,7 @@ pub fn marks(folder: &Path, node: &str) -> Result<Vec<String>> {
     Ok(marks.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect())
 }
 
-/// Returns how `fine` was created and removed at a node, with the reasons.
+/// Returns the creations and removals of `fine` at a node, with the reasons.
 fn changes(node: &Node) -> Vec<(String, String)> {
     let history = node.daemon().json("/v1/history");
     let entries = history["history"].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The ends of rules over a fleet: `--once`, receivers of notifications that are away, mistakes, and windows that no longer fit.
+//! The ends of rules over a fleet: `--once`, unreachable receivers of notifications, mistakes, and windows that no
+//! longer fit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -71,7 +72,7 @@ fn close(node: &Node) {
     node.daemon().request("POST", "/v1/probes/p/windows", &[], b"").expect(201);
 }
 
-/// The period is open for an hour, one node has no window, and one is away.
+/// The period is open for an hour, one node has no window, and one is unreachable.
 #[test]
 fn a_stream_with_rules_ends_once_nothing_is_left() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -123,8 +124,8 @@ fn a_full_memory_does_not_stop_a_stream() -> Result<()> {
     Ok(())
 }
 
-/// The actions behind the notification are taken at once. The notification comes after a kill of the stream, with the same
-/// identity.
+/// The actions after the notification are taken at once. The notification comes after a kill of the stream, with the
+/// same identity.
 #[test]
 fn a_receiver_that_is_away_holds_up_no_action_of_a_fleet() -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -214,7 +215,7 @@ fn mistakes_that_windows_show_are_refused_at_the_start() -> Result<()> {
     Ok(())
 }
 
-/// The probe is replaced by one without the metric: its windows are counted as unjudged, and told.
+/// The probe is replaced by one without the metric: the rule counts its windows as unjudged and reports them.
 #[test]
 fn windows_that_no_longer_fit_are_told() -> Result<()> {
     let directory = tempfile::tempdir()?;

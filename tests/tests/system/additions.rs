@@ -23,7 +23,8 @@ const EXAMPLES: [(&str, &[&str], usize); 8] = [
 /// The most places of any list, including unusual cases such as a hook at a new place on the packet's way.
 const MOST: usize = 8;
 
-/// The places where an addition may have to be made. Tests follow the compiler.
+/// The places where an addition may have to be made. Tests do not count: the compiler shows where they
+/// need a change.
 const SEARCHED: [(&str, &str); 4] =
     [("crates", ".rs"), ("console/src", ".tsx"), ("console/src", ".ts"), ("api", ".yaml")];
 

@@ -168,7 +168,8 @@ fn no_code_compares_hooks() -> Result<()> {
     Ok(())
 }
 
-/// The most lines of a function, and the functions that have more: each is one list of steps or cases. A new one is cut.
+/// The most lines of a function, and the functions that have more: each is one list of steps or cases. A new function
+/// of that length must be divided.
 const FUNCTION: usize = 60;
 const LONG: [&str; 23] = [
     "agent/src/engine/deploy/attach.rs deploy",

@@ -17,7 +17,7 @@ fn sources() -> Result<Vec<(PathBuf, String)>> {
     for path in files(&root().join("crates"), ".rs")? {
         if !path.iter().any(|part| part == "tests" || part == "tests.rs") {
             let text = fs::read_to_string(&path)?;
-            // Tests within a file stand at its end.
+            // Tests within a file are at its end.
             let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
             sources.push((path, code.to_owned()));
         }

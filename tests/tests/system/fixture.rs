@@ -139,7 +139,7 @@ fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()>
     let counter = Counter::attach_with_flows(topology.monitor(), "mon0", Place::XdpDrop, 30_000)?;
     let cpu = 0;
     receive_on_a_thread(&topology, cpu)?;
-    // The scene is right if the generator, which never waits, overflows the receiver's ring.
+    // The scene is valid if the generator, which never waits, overflows the receiver's ring.
     let lossy = GeneratorOptions { cpu: Some(cpu), ..GeneratorOptions::default() };
     let packets = 30_000;
     generator(&topology, lossy)?.send(packets)?;

@@ -56,7 +56,7 @@ fn becomes_small(limit_kib: u64) -> Result<()> {
         Ok(resident)
     })?;
     println!("{resident:?}");
-    // Memory that was given back comes back.
+    // Memory that was given back is allocated again.
     daemon.get("/v1/probes/dns/metrics").expect(200);
     Ok(())
 }

@@ -166,7 +166,7 @@ fn a_long_poll_ends_with_the_next_window() -> Result<()> {
     let scene = Scene::new(&json!({}))?;
     let newest = scaled(20, 200);
     answer_polls(&scene, newest)?;
-    // A list with a window does not wait, one without ends with the wait.
+    // A request that finds a window does not wait. A request that finds none is answered at the end of its wait.
     assert_eq!(scene.windows.list(&format!("after={}&{LONG}", newest - 1)).seqs(), [newest]);
     for wait in [0.3, 0.0] {
         let started = Instant::now();

@@ -64,22 +64,22 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
         if of_probe == 0 {
             continue;
         }
-        // The row of the probe itself may be one that no page leads to.
+        // The row of the probe itself may be on a page that no other page refers to.
         let status =
             if status.status == 404 { Value::Null } else { status.expect(200).json()["windows"].clone() };
         let told = ["lost", "damaged", "unreadable"].map(|count| status[count].as_u64().unwrap_or_default());
         if told.iter().any(|count| *count >= of_probe) {
             continue;
         }
-        // A row may lack its window's number, or no page may lead to it. Only the examination of every page
-        // finds such a row.
+        // A row may lack its window's number, or be on a page that no other page refers to. Only the examination of
+        // every page finds such a row.
         let (verdict, found) = store::examined(&daemon.directories())?;
         ensure!(verdict != "ok", "{probe}: {of_probe} windows are missing: {status}; doctor: {found}");
     }
     Ok(missing)
 }
 
-/// Checks that a daemon has refused a store as it has to.
+/// Checks that a daemon has refused a store correctly.
 fn check_refusal(daemon: Daemon, file: &Path, content: &[u8]) -> Result<()> {
     // The last lines of the log may arrive after the end of the daemon.
     daemon.wait_for_log("twinprobe: ", PATIENCE);

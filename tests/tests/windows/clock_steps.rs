@@ -211,13 +211,13 @@ fn scheduled_windows_follow_a_clock_that_is_set() -> Result<()> {
         set_clock(&scene.file(), offset)?;
         for probe in PROBES {
             let seq = wait(probe, 0)?;
-            // One that had ended before the step may not be listed yet: the third window from now began after it.
+            // A window that had ended before the step may not be listed yet: the third window from now began after it.
             let seq = wait(probe, wait(probe, wait(probe, seq)?)?)?;
             let document = Windows::of(&daemon, probe).get(seq);
             check(&document, offset, [Duration::ZERO, LONGEST], None);
         }
     }
-    // One window for each of the two steps says so.
+    // One window for each of the two steps reports it.
     let windows = Windows::of(&daemon, PROBES[0]);
     let steps =
         windows.seqs().into_iter().filter(|seq| windows.get(*seq)["window"].get("clock_step_ns").is_some());

@@ -204,7 +204,7 @@ fn bodies_that_are_no_windows_are_set_aside() -> Result<()> {
     Ok(())
 }
 
-/// The start notices a damaged row of the store, whichever of its columns it is.
+/// The start notices a damaged row of the store, in whichever column.
 #[test]
 fn every_column_of_a_window_counts() -> Result<()> {
     const CHANGES: [&str; 9] = [

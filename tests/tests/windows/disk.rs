@@ -64,7 +64,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Makes a scene whose second probe has live metrics only and sees all packets, too.
+    /// Makes a scene whose second probe has live metrics only and also sees all packets.
     fn new(window: &serde_json::Value) -> Result<Self> {
         Self::with_keys(window, "4")
     }

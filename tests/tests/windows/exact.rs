@@ -97,7 +97,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
             .try_for_each(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
     let sent = load.stop()?;
-    // A long interval ends the stream of windows, so that reading them comes to an end on a slow machine as well.
+    // A long interval ends the stream of windows, so that reading them also ends on a slow machine.
     window["interval"] = json!("1h");
     daemon.put("/v1/probes/flows", &flow_features(&window)?).expect(200);
     windows.close();

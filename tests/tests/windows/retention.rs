@@ -172,7 +172,7 @@ fn windows_outlive_a_replacement_and_not_a_deletion() -> Result<()> {
     }
     // A replacement whose maps can't take the open window's counts closes the window first.
     let warnings = daemon.put(PROBE, &config(&json!({}), &[])).expect(200).json()["warnings"].to_string();
-    assert!(warnings.contains("it is in window 5, which was closed for that"), "{warnings}");
+    assert!(warnings.contains("the old content is in window 5, which was closed for it"), "{warnings}");
     for signal in [0, libc::SIGKILL, libc::SIGTERM] {
         if signal != 0 {
             daemon = daemon.restart(signal, &DaemonOptions::default())?;

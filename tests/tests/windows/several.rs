@@ -165,7 +165,7 @@ fn those_who_read_slowly_cost_little_and_see_what_has_gone() -> Result<()> {
     Ok(())
 }
 
-/// The number of stored bytes limits an answer, too, but an answer has at least one window.
+/// The number of stored bytes also limits an answer, but an answer has at least one window.
 #[test]
 fn an_answer_has_no_more_than_some_bytes_of_windows() -> Result<()> {
     let topology = Topology::new()?;

@@ -19,7 +19,7 @@ use crate::scenes::events::tool::{Shape, Tool};
 use crate::scenes::runs::{Bare, run as run_program};
 use crate::scenes::sources::ACTIONS as SOURCE;
 
-/// The events at a time: those of all rounds together find room in the ring.
+/// The events at a time. The ring has room for the events of all rounds together.
 const EVENTS: u32 = 25_000;
 const PROBE: &str = "/v1/probes/actions";
 

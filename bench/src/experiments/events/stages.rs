@@ -23,7 +23,8 @@ use crate::scenes::runs::{Bare, run as run_program};
 use crate::scenes::sources::STAGES as SOURCE;
 
 const PROBE: &str = "/v1/probes/stages";
-/// The number of runs behind the dispatcher at a time: the ring has room for the events of all rounds together.
+/// The number of runs that the dispatcher calls at a time: the ring has room for the events of all rounds
+/// together.
 const BEHIND: u32 = 25_000;
 /// The stages in the kernel, each together with all previous ones.
 const ADDED: [(&str, &[&str]); 5] = [
@@ -189,7 +190,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Measures the retrieval by the consumers. Returns ours at 50,000 events per second, too.
+/// Measures the retrieval by the consumers. Also returns ours at 50,000 events per second.
 fn retrieve(bench: &Bench) -> Result<(Table, String)> {
     let stand = Stand::new()?;
     let mut table = Table::new(&[

@@ -150,7 +150,7 @@ fn compare(million: &mut Million, path: &str, rounds: u64) -> Result<([String; 8
     Ok((cells, ratio))
 }
 
-/// Returns the most memory of the daemon during this many GETs, in KiB. Memory with files behind it does not count,
+/// Returns the most memory of the daemon during this many GETs, in KiB. Memory of mapped files does not count,
 /// because the system may take pages of the program from an idle process. The memory is read after each piece of an
 /// answer.
 fn peak(million: &mut Million, path: &str, gets: u64, pause: Option<Duration>) -> Result<u64> {

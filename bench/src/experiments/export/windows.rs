@@ -37,7 +37,7 @@ pub fn windows(bench: &Bench) -> Result<(Table, String)> {
     let site = Site::new(bench)?;
     let daemon = site.daemon(&[])?;
     let mut config = nameless("flow-features", site.interface())?;
-    // The program drops the frames: the network stack behind it would take most of the time.
+    // The program drops the frames: otherwise the network stack would take most of the time.
     let source = probes::source("flow-features")?.replace("return XDP_PASS", "return XDP_DROP");
     config["ingress"]["source"] = source.into();
     config["ingress"]["verdict"] = "enforce".into();

@@ -21,7 +21,7 @@ pub const LENGTH: usize = 93;
 const BEGINNING: f64 = 0.024;
 /// The number of times that packets are sent again, if others had this thread's processor while they were sent.
 const ATTEMPTS: u32 = 5;
-/// The longest time until a consumer has nothing more to do.
+/// The longest time until a consumer has read everything.
 const REST: Duration = Duration::from_secs(30);
 
 /// The way in which packets are sent.

@@ -27,7 +27,7 @@ impl<'a> Group<'a> {
         Self { store, state: Mutex::default(), committed: Condvar::new() }
     }
 
-    /// Returns once the window is on disk to stay.
+    /// Returns once the window is synced to the disk.
     pub fn put(&self, window: Window<'_>) -> Result<()> {
         let mut state = self.state.lock().expect("no panic");
         state.waiting.push((window.writer, window.seq, window.content.to_vec()));

@@ -74,7 +74,7 @@ function Card({ probe, standing, at }: { probe: Probe; standing: Standing; at?: 
   );
 }
 
-/** With `at`, without the rows that name another interface. */
+/** If `at` is given, the rows that name another interface are left out. */
 export function Tops({ probes, at }: { probes: Probe[]; at?: string }) {
   useEffect(followNewest, []);
   const shown = probes.flatMap((probe) => {

@@ -12,7 +12,7 @@ export function Revisions({ probe }: { probe: Probe }) {
     <>
       <RevisionList<Revision>
         path={probePath(probe.name)} revision={probe.revision} present="deployed" single="The probe has had one configuration only."
-        meaning="The probe is replaced between two packets: none is missed, none is counted twice. Maps that both revisions define alike go on counting. A second rollback undoes this one."
+        meaning="The probe is replaced between two packets: none is missed, none is counted twice. Maps that both revisions define alike keep their counts. A second rollback undoes this one."
         compare={(before, after) => differences(before.config, after.config)} onBack={putProbe}
         more={({ revision }) => <a href={`${link("edit", probe.name)}?revision=${revision}`} aria-label={`Open in editor: revision ${revision}`}>Open in editor</a>}
       />

@@ -25,7 +25,7 @@ pub struct Line {
     /// True for the line that is written before a change is made.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub begun: bool,
-    /// The number of requests behind the line.
+    /// The number of requests that the line stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated: Option<u64>,
     /// True if the line also stands for requests of other clients.
@@ -57,7 +57,7 @@ impl Line {
         Self { repeated: Some(repeated), others, ..self }
     }
 
-    /// Renders the line in ASCII: some readers take other characters for the end of a line.
+    /// Renders the line in ASCII: some readers end a line at other characters.
     pub fn render(&self) -> String {
         ascii(&serde_json::to_string(self).unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! The file behind the record: how a line gets there, and the reserved room for changes.
+//! The file of the record: how a line gets there, and the reserved room for changes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -8,17 +8,17 @@ use std::path::Path;
 use rustix::fs::{OFlags, fstatvfs};
 use rustix::io::ioctl_fionread;
 
-/// The room in bytes that lines about anything but changes leave free on the disk, at most a fortieth of it: less than
+/// The room in bytes on the disk that is only for lines about changes: at most a fortieth of the disk, and less than
 /// windows leave free.
 const KEPT: u64 = 16 << 20;
 const SHARE: u64 = 40;
-/// The number of bytes in a pipe, which has room for 64 KiB, up to which it gets such lines.
+/// The number of bytes in a pipe above which other lines are left out. A pipe has room for 64 KiB.
 const PIPE: u64 = 32 << 10;
 
 /// The largest length of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineRoom {
-    /// All room: the line is about a change.
+    /// The line is about a change, and may use all room.
     All,
     /// The part of the log that other lines than changes may use.
     Rest,

@@ -51,8 +51,8 @@ pub async fn readyz(State(api): State<Api>) -> Response {
 }
 
 /// Until the stored probes are in place, answers requests with 503, except those in [`ALWAYS`]: an early
-/// request would find only some of the probes. A daemon that stops before it was ready has only some of the
-/// probes, too.
+/// request would find only some of the probes. A daemon that stops before it was ready also has only some of
+/// the probes.
 pub async fn refuse_early(State(api): State<Api>, request: Request, next: Next) -> Response {
     let state = api.readiness.0.load(Ordering::Acquire);
     if state & READY == 0 && !ALWAYS.contains(&request.uri().path()) {

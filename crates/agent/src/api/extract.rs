@@ -148,7 +148,7 @@ pub async fn read_config(
 /// The number of bodies that are parsed at once. Parsing takes at most some tenths of a second, and the others wait.
 static PARSERS: Semaphore = Semaphore::const_new(2);
 
-/// Parses a configuration, away from the threads that answer requests.
+/// Parses a configuration on another thread than those that answer requests.
 pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocument, ProblemAnswer> {
     // The semaphore is never closed. The work holds the place: it continues after a client hangs up.
     let place = PARSERS.acquire().await;

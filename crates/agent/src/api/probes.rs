@@ -211,7 +211,7 @@ pub async fn roll_back(
     Ok(tagged(status).into_response())
 }
 
-/// Marks the audit log: the record of the request has the text.
+/// Puts a mark into the audit log: the record of the request has the text.
 pub async fn mark(
     State(api): State<Api>,
     Path(name): Path<String>,

@@ -25,7 +25,7 @@ pub struct Api {
     /// The other daemons that the console shows; `None` if the operator has named none.
     pub nodes: Option<Arc<NodesFile>>,
     pub access: Arc<Access>,
-    /// Told of each request that has been answered.
+    /// Gets each request that has been answered.
     pub answered: Arc<Notify>,
 }
 

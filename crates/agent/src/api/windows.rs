@@ -59,7 +59,7 @@ pub struct ListQuery {
     limit: Option<usize>,
     /// True if the documents of the windows follow the list.
     documents: Option<bool>,
-    /// True if the shapes of the documents stand before them.
+    /// True if the shapes of the documents are sent before them.
     shape: Option<bool>,
 }
 

@@ -18,8 +18,8 @@ use crate::engine::probe::probe::Probe;
 /// The time between two measurements, and the time that one takes: the kernel counts for 1 % of the time.
 const PAUSE: Duration = Duration::from_millis(4_950);
 const MEASURE: Duration = Duration::from_millis(50);
-/// The number of samples of a dispatcher with its programs that shares need. With this number, a share of a
-/// half has a standard error of a seventh of the share.
+/// The least number of samples of a dispatcher with its programs from which shares are computed. With this number, a
+/// share of a half has a standard error of a seventh of the share.
 const ENOUGH: f64 = 50.0;
 /// The weight that samples keep at the next measurement. A measurement takes 200 samples of each CPU, and with this
 /// weight the samples of about 20 measurements count. So some minutes are enough for a dispatcher that takes
@@ -68,7 +68,7 @@ impl Engine {
         });
     }
 
-    /// Tells each probe its share of the time of the dispatchers.
+    /// Gives each probe its share of the time of the dispatchers.
     fn share_out(&self, measured: &[LiveRuns], samples: &LiveSamples) {
         let (now, probes) = (rfc3339(clock::now()), self.registry.list());
         let by_serial = |serial| probes.iter().find(|probe| probe.serial() == Some(serial));

@@ -54,7 +54,7 @@ pub enum EngineError {
     Kernel(#[from] KernelError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The disk, or what probes may take of it, is full.
+    /// The disk, or the part of it that probes may use, is full.
     #[error("{0}")]
     NoRoom(String),
     #[error("the maps could not be read: {0}")]
@@ -93,7 +93,7 @@ pub enum EngineError {
     Stopping,
     #[error("nothing can be compiled here: {0}")]
     NoCompiler(String),
-    #[error("an internal task ended before its time")]
+    #[error("an internal task ended early")]
     Task(#[from] tokio::task::JoinError),
 }
 

@@ -46,7 +46,7 @@ impl Placement {
         selected: &SelectedPods,
         is_wanted: impl Fn(&(String, u32)) -> bool,
     ) {
-        // No two pods have one interface, unless they share a namespace.
+        // Two pods have the same interface only if they share a namespace.
         let mut found: Vec<_> = selected.interfaces.iter().filter(|at| is_wanted(at)).cloned().collect();
         found.sort();
         found.dedup();
@@ -85,14 +85,14 @@ struct Unlisted {
 }
 
 impl Unlisted {
-    /// A request sees a namespace that the daemon may not enter as a missing one.
+    /// For a request, a namespace that the daemon may not enter counts as missing.
     fn is_denied(&self) -> bool {
         self.error.kind() == io::ErrorKind::PermissionDenied
     }
 }
 
 /// Returns the interfaces that exist now. A probe that exists already waits for missing interfaces, even if
-/// its configuration does not ask for it. May have to wait for the namespace's path.
+/// its configuration does not ask for it. May wait for the namespace's path.
 pub fn wanted(
     config: &ProbeConfig,
     occasion: Occasion,
@@ -161,7 +161,7 @@ fn place(
         let text = &pattern.text;
         if pattern.pods().is_some() {
             placement.place_on_pods((named_by, text), selected, |(name, index)| {
-                // The next look finds an interface that has disappeared since this look.
+                // If an interface has disappeared since this look, the next look finds that.
                 interfaces.by_name.get(name) == Some(index) && !is_excluded(config, interfaces, name)
             });
             continue;

@@ -17,7 +17,7 @@ const WAITING: usize = 16;
 /// The longest time for which a request waits: more than most changes take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The turn of a probe has not come in time. Another attempt may succeed.
+/// The request got no turn in time. Another attempt may succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many changes of probe {0} are waiting; try again later")]
 pub struct Crowded(String);
@@ -26,7 +26,8 @@ impl Turns {
     /// Waits for the turn like [`Self::take`], unless too many requests wait already, and not forever.
     pub async fn request(&self, name: &str) -> Result<OwnedMutexGuard<()>, Crowded> {
         let turn = self.turn(name);
-        // One request has the turn, and this request is the other.
+        // Two references are not waiting requests: that of the request with the turn, and that of this
+        // request.
         let others = Arc::strong_count(&turn).saturating_sub(2);
         let taken = timeout(PATIENCE, turn.lock_owned());
         let taken = if others < WAITING { taken.await.ok() } else { None };

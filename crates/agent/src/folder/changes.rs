@@ -115,7 +115,7 @@ fn parents(files: &[PathBuf]) -> Vec<PathBuf> {
     parents
 }
 
-/// Tells whether an event can change the files for a reader. Reading the files makes events, too.
+/// Tells whether an event can change the files for a reader. Reading the files also makes events.
 const fn is_change(kind: EventKind) -> bool {
     matches!(
         kind,

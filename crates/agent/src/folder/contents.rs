@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use twinprobe_cli::{ProbeFile, read_file};
 use twinprobe_state_files::private;
 
-/// The endings of the names of probe files. Others are sources, or of no concern.
+/// The endings of the names of probe files. Other files are sources, or are ignored.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The configurations of a directory.

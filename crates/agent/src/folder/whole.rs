@@ -158,7 +158,7 @@ impl File<'_> {
                 probe = name,
                 file = self.name,
                 error = describe(&error),
-                "the change of a probe stays"
+                "a probe could not be changed back"
             );
             ProblemAnswer::from(error).status()
         });

@@ -8,7 +8,7 @@ use twinprobe_client::SampleSeries;
 use crate::history::expression::{HistorySubject, KEYS, MARK, TOTAL};
 use crate::history::steps::HistorySteps;
 
-/// A count below this is none.
+/// A count below this is 0.
 const NOTHING: f64 = 1e-6;
 
 /// The numbers of a key, or of all keys, at each point; `None` where there are none.
@@ -55,7 +55,7 @@ pub fn chart(
         course.iter().map(|number| subject.number.original((*number)?)).collect()
     };
     let sum = |course: &Course| subject.number.original(joined(kind, course)?);
-    // Keys with nothing but `other` at the server are among the others, as one.
+    // Keys that the server has only as `other` count as one of the other keys.
     let others = count.saturating_sub(keys.len() as u64);
     let others = (others > 0).then(|| {
         let rest = total.filter(|_| kind == ChartKind::Increase).map(|total| filled(&without(&total, &keys)));
@@ -138,8 +138,8 @@ fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
     }
 }
 
-/// Returns the sum of all other keys. Servers compute with floats, so that nothing may be a little less than
-/// nothing.
+/// Returns the sum of all other keys. Servers compute with floats, so a difference of 0 may become slightly
+/// negative.
 fn without(total: &Course, keys: &[(SampleSeries, Course)]) -> Course {
     let shown = |point: usize| keys.iter().filter_map(|(_, course)| course[point]).sum::<f64>();
     total.iter().enumerate().map(|(point, all)| Some(((*all)? - shown(point)).max(0.0))).collect()

@@ -1,4 +1,4 @@
-//! The way of a chart of history: the probe's own names, the question, the server, the answer.
+//! The steps to a chart of history: the probe's own names, the question, the server, the answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::history::expression::{HistorySubject, TAKEN};
 use crate::history::options::HistorySource;
 use crate::history::steps::{HistorySteps, LATE};
 
-/// The time that a server has for an answer.
+/// The longest wait for a server's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl HistorySource {

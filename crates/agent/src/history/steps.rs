@@ -9,7 +9,7 @@ const MOST: i64 = 1_000;
 const USUAL: i64 = 300;
 /// The range without `from`, in seconds.
 const DAY: i64 = 86_400;
-/// The steps without `step`, in seconds; behind them come multiples of a day.
+/// The steps without `step`, in seconds; multiples of a day follow.
 const STEPS: [i64; 12] = [15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200];
 /// The time in seconds by which a question comes later than its point. Aligned windows end some milliseconds
 /// late, and some servers count a sample at the edge of two ranges in both. So no window ends at an edge.
@@ -30,7 +30,7 @@ impl HistorySteps {
     /// An error names the possible steps.
     pub fn new(query: &ChartQuery, now: i128, interval: Option<Duration>) -> Result<Self, String> {
         let seconds = |time: i128| i64::try_from(time.div_euclid(1_000_000_000)).unwrap_or_default();
-        // No server has samples of other times, and some know no longer ranges.
+        // No server has samples outside of these bounds, and some servers refuse longer ranges.
         let to = query.to.map_or(seconds(now), seconds).min(seconds(now).saturating_add(DAY));
         let from = query.from.map_or(to.saturating_sub(DAY), seconds).max(0);
         let step = match query.step {

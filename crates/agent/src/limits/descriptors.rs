@@ -1,4 +1,4 @@
-//! The descriptors of the daemon. Each map, program and attachment takes one, and so does each connection and file: probes
+//! The descriptors of the daemon. Each map, program, attachment, connection and file takes one: probes
 //! leave some to the others.
 
 use std::fs;
@@ -66,7 +66,7 @@ mod tests {
     fn what_is_open_is_counted() {
         let before = Descriptors::now().open;
         let files: Vec<_> = (0..300).map(|_| fs::File::open(OPEN).unwrap()).collect();
-        // Other tests of this process open and close some, too.
+        // Other tests of this process also open and close some.
         assert!(Descriptors::now().open > before + 200, "{before}");
         drop(files);
     }

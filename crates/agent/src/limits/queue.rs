@@ -23,7 +23,7 @@ pub struct Queue {
     waiting: AtomicUsize,
 }
 
-/// No place has become free in time. Another attempt may succeed.
+/// The queue got no free place in time. Another attempt may succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "too many {work} are waiting: {limit} run at once, as {option} allows, and {waiting} wait; try again later"

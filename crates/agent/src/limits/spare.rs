@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// An owner that can give its share up.
+/// An owner that can give up its share.
 pub trait SpareShare: Debug + Send + Sync {
     /// Gives the share up. Returns false if the owner has none.
     fn give_up(&self) -> bool;
@@ -22,7 +22,7 @@ impl SpareShares {
         known.push(Arc::downgrade(spare));
     }
 
-    /// Has all owners give their shares up. Returns false if none had any.
+    /// Makes all owners give up their shares. Returns false if none had any.
     pub fn give_up(&self) -> bool {
         let known = self.0.lock().clone();
         // Each owner is asked.

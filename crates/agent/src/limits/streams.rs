@@ -21,7 +21,7 @@ struct OpenStreams {
     by: BTreeMap<String, u64>,
 }
 
-/// The place of an open stream. Dropping it gives it up.
+/// The place of an open stream. Dropping the value frees the place.
 #[derive(Debug)]
 pub struct StreamPlace {
     streams: Arc<Streams>,

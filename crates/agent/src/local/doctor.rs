@@ -15,7 +15,7 @@ use crate::local::host::{self, MachineFiles};
 use crate::local::store;
 use twinprobe_kernel::XdpNeighbour;
 
-/// The most attachments that are named because their numbers are not those of the wire.
+/// The most attachments that `doctor` names because their numbers differ from those on the wire.
 const PROBES: usize = 4;
 
 /// Shows what this kernel, the privileges of this user, file systems and limits allow, and what to change. Fails if the
@@ -94,7 +94,7 @@ async fn daemon(session: &Session) -> Check {
     }
 }
 
-/// Returns the probes of the daemon whose numbers are not those of the wire, and why; `None` if there are none, or no daemon.
+/// Returns the probes of the daemon whose numbers differ from those on the wire, and why; `None` if there are none, or no daemon.
 async fn wire(session: &Session) -> Option<Check> {
     let probes = session.fleet.one().ok()?.probes().await.ok()?.read().ok()?.probes;
     let said = probes.iter().flat_map(|probe| {

@@ -148,7 +148,7 @@ pub fn examine(state_dir: &Path) -> Check {
         move the file away";
     match examine_store(state_dir) {
         Ok(Examined { wrong, windows, bytes }) if wrong.is_empty() => {
-            Check::ok("store", format!("{windows} windows, {bytes} bytes, all as they were written"))
+            Check::ok("store", format!("{windows} windows, {bytes} bytes, all undamaged"))
         }
         Ok(Examined { wrong, .. }) => Check::failed("store", wrong.join("; "), advice),
         Err(error) => Check::failed("store", format!("{error:#}"), advice),

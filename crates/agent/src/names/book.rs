@@ -1,4 +1,4 @@
-//! All that the daemon knows of names, for the questions of clients.
+//! All names that the daemon knows, for the questions of clients.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::names::places::PlaceFile;
 use crate::names::question::NameQuestion;
 use crate::names::tables::{ServiceKey, SystemTable};
 
-/// The time that a question waits for all answers of DNS.
+/// The longest wait of a question for all answers of DNS.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The pods and Services that a local agent has reported.
@@ -64,7 +64,7 @@ impl NameBook {
     /// Answers a question. `cluster` has pods and Services if they are wanted.
     pub async fn answer(&self, question: NameQuestion, cluster: &ClusterNames) -> NameList {
         let until = Instant::now() + PATIENCE;
-        // It sends all questions before it waits for the first answer.
+        // All questions are sent before the first answer is awaited.
         let begun = question.addresses.into_iter().map(|address| {
             let dns =
                 self.dns.clone().map(|dns| tokio::spawn(async move { dns.names(address, PATIENCE).await }));

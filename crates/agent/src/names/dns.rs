@@ -21,7 +21,7 @@ const MOST: usize = 8_192;
 const AT_ONCE: usize = 16;
 /// The most questions that wait for their turn.
 const WAITING: usize = 512;
-/// The time that a server has to answer, and the number of questions to each server.
+/// The longest wait for a server's answer, and the number of questions to each server.
 const PATIENCE: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 2;
 /// The shortest and the longest time for which an answer is kept, and the time without an answer.
@@ -173,7 +173,7 @@ fn answer(records: &[Record]) -> DnsAnswer {
     DnsAnswer { names, lasts: lasts.max(SHORTEST) }
 }
 
-/// Tells whether a name has only the characters of hosts' names. The owner of an address can choose any name.
+/// Tells whether a name has only the characters of host names. The owner of an address can choose any name.
 fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_usual)
@@ -223,7 +223,7 @@ mod tests {
         let resolver = ReverseDns::new(vec![silent.local_addr().unwrap()]);
         let address = "192.0.2.17".parse().unwrap();
         assert_eq!(resolver.names(address, Duration::from_millis(1)).await, None);
-        // A later call returns the answer to the question that this call has sent.
+        // This call has sent the question; a later call returns the answer.
         let answering = tokio::spawn(async move {
             let mut packet = [0; 512];
             loop {

@@ -1,4 +1,4 @@
-//! The three questions to nodes. Each is one or two GETs of paths that stand here, and changes nothing at the node.
+//! The three questions to nodes. Each is one or two GETs of paths in this file, and changes nothing at the node.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::nodes::query::{NodeChartQuery, NodeWindowQuery};
 
 const LISTS: AnswerRoom = AnswerRoom { each: 4 << 20, all: 32 << 20 };
 const CHARTS: AnswerRoom = AnswerRoom { each: 4 << 20, all: 32 << 20 };
-/// Documents have no type here, and take several times their size of memory.
+/// Documents have no type here, and take several times their size in memory.
 const DOCUMENTS: AnswerRoom = AnswerRoom { each: 512 << 10, all: 8 << 20 };
 
 impl NodeBook {

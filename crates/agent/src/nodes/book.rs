@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::nodes::options::{CredentialDigest, NodeCredentials, NodesOptions};
 
-/// The time that each node has for its answer.
+/// The longest wait for each node's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The questions that are under way at once. Each may have answers of some MiB.
 pub const PLACES: usize = 4;

@@ -21,7 +21,7 @@ use crate::store::rules::StoredNotification;
 
 /// The most probes of rules at the same time.
 const MOST_PROBES: usize = 16;
-/// The time that a receiver of notifications has to answer.
+/// The longest wait for the answer of a receiver of notifications.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Takes the actions of one rule.
@@ -158,8 +158,8 @@ impl RuleActions {
         }
     }
 
-    /// Keeps the windows that the rule has not judged yet, even if all collectors have acknowledged them;
-    /// `None` ends that.
+    /// Makes the daemon keep the windows that the rule has not judged yet, even if all collectors have acknowledged
+    /// them; with `None` the daemon no longer does.
     pub async fn hold(&self, judged: Option<u64>) -> Result<(), EngineError> {
         let Ok(watched) = self.engine.retained(&self.watched) else { return Ok(()) };
         let rule = self.rule.clone();

@@ -21,7 +21,7 @@ use crate::store::rules::StoredRule;
 /// The most memory of the maps of a probe that stays loaded, in bytes.
 const READY_BYTES: u64 = 64 << 20;
 
-/// A loaded probe that waits for its rule to fire. It gives its share of the kernel up to anything that runs.
+/// A loaded probe that waits for its rule to fire. It is unloaded if a probe that runs needs its share of the limits.
 #[derive(Debug, Default)]
 struct ReadyProbe(Mutex<Option<Box<LoadedAhead>>>);
 
@@ -41,14 +41,14 @@ impl SpareShare for ReadyProbe {
 #[derive(Debug, Default)]
 pub struct Preparation {
     ready: Arc<ReadyProbe>,
-    /// The watched probe that it was begun for: the instance, and the revision of its configuration.
+    /// The watched probe for which the preparation began: its instance, and the revision of its configuration.
     begun_for: Option<(String, u64)>,
     task: Option<JoinHandle<()>>,
 }
 
 impl Preparation {
-    /// Prepares all probes that the rule may deploy, as far as they follow from no window. Does so once for each configuration of
-    /// the watched probe, and again after a firing.
+    /// Prepares all probes that the rule may deploy, as far as their configuration does not depend on a window. Does so
+    /// once for each configuration of the watched probe, and again after a firing.
     pub fn begin(&mut self, actions: &RuleActions, stored: &Arc<Mutex<StoredRule>>) {
         // Without the watched probe the rule waits, and its own probes have no interfaces.
         let Ok(watched) = actions.engine.registry.get(&actions.watched) else { return self.end() };

@@ -31,7 +31,7 @@ pub struct RuleBook {
     audit: Option<Arc<AuditLog>>,
     options: Arc<RuleOptions>,
     rules: Mutex<BTreeMap<String, LiveRule>>,
-    /// A lock, held while rules are put and deleted.
+    /// The lock for putting and deleting rules.
     pub changes: tokio::sync::Mutex<()>,
 }
 
@@ -292,7 +292,7 @@ impl RuleBook {
             tracing::warn!(
                 rule = name,
                 notifications,
-                "notifications end with their rule; they had not arrived"
+                "the deleted rule had notifications that never arrived; they are dropped"
             );
         }
         tracing::info!(rule = name, "the rule is deleted");
@@ -305,7 +305,7 @@ impl RuleBook {
         let state = match (&stored.state.stopped, stored.state.firing) {
             (Some(_), _) => "stopped",
             (None, Some(_)) => "firing",
-            // Its probes are still there.
+            // The rule's probes still exist.
             (None, None) if stored.is_ending => "firing",
             (None, None) if exists(&stored.document.watch) => "watching",
             (None, None) => "waiting",

@@ -1,4 +1,4 @@
-//! The check of a rule before it runs, also against the other rules: together they must not trigger each other without end.
+//! The check of a rule before it runs, also against the other rules: rules must not trigger each other without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The end of a rule's actions: its probes go, and its changes are taken back.
+//! The end of a rule's actions: its probes are removed, and its changes are taken back.
 
 use jiff::Timestamp;
 use twinprobe_faults::crash;

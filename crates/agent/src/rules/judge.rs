@@ -109,7 +109,7 @@ pub fn nanoseconds(time: &str) -> i64 {
     i64::try_from(time).unwrap_or(i64::MAX)
 }
 
-/// A window and the one before it, for a rule. The work is done away from the threads that answer requests.
+/// A window and the one before it, for a rule. Other threads than those that answer requests do the work.
 #[derive(Clone)]
 pub struct JudgedPair {
     pub rule: Arc<Rule>,

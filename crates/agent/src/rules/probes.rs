@@ -43,8 +43,7 @@ pub fn templates(engine: &Engine, document: &RuleDocument) -> Result<Templates, 
     Ok(found)
 }
 
-/// Returns a rule's probe with the configuration of its template, whose expressions must be ones over windows
-/// of `shape`.
+/// Returns a rule's probe with the configuration of its template, whose expressions must fit windows of `shape`.
 pub fn whole<'a>(
     probe: &'a RuleProbe,
     templates: &Templates,

@@ -39,7 +39,7 @@ impl RuleBook {
         Ok(status)
     }
 
-    /// Returns the revision of a rule that a rollback leads to.
+    /// Returns the revision of a rule that a rollback chooses.
     async fn wanted(&self, name: &str, to: Option<u64>) -> Result<RuleRevision, EngineError> {
         let revisions = self.revisions(name).await?;
         let known: Vec<_> = revisions.iter().map(|revision| revision.revision.to_string()).collect();

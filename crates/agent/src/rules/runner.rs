@@ -63,7 +63,7 @@ impl RuleRunner {
                         tracing::error!(
                             rule = self.actions.rule,
                             reason,
-                            "a rule can't continue; it tries again"
+                            "a rule can't continue; the daemon tries again"
                         );
                         told = Some(reason);
                     }
@@ -80,7 +80,7 @@ impl RuleRunner {
         }
     }
 
-    /// Has the probes of the rule prepared while there are none.
+    /// Starts to prepare the probes of the rule, while the rule has made none.
     fn prepare_probes(&mut self) {
         let (is_stopped, is_idle) = {
             let stored = self.stored.lock();

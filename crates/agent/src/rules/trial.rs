@@ -44,7 +44,7 @@ impl TriedRule {
         let mut trial = RuleTrial { probe, windows: 0, decisions: Vec::new(), stopped: None };
         let mut progress = Progress::default();
         // The sender is dropped if the thread of the replay panics.
-        let died = || EngineError::Replay(io::Error::other("the replay ended before its time"));
+        let died = || EngineError::Replay(io::Error::other("the replay ended early"));
         while let Some(delivery) = windows.recv().await.ok_or_else(died)?? {
             trial.windows += 1;
             trial.decisions.extend(progress.step(engine, &rule, delivery).await?);

@@ -72,7 +72,7 @@ impl PendingRecord<'_> {
         // An unreadable record is kept for a daemon that can read it, or for the operator.
         let is_unreadable = old.is_some_and(|old| format::parse(&old).is_err());
         if is_unreadable {
-            tracing::warn!(probe = name, "an unreadable configuration is replaced and kept");
+            tracing::warn!(probe = name, "an unreadable configuration is replaced; the store keeps it aside");
         }
         let what = format!("probe {name}");
         let change = move |connection: &twinprobe_store::Connection| {

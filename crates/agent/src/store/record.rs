@@ -60,7 +60,7 @@ pub struct StoredDeployment {
     pub cost: Option<ProbeCost>,
 }
 
-/// A configuration that a probe has or had.
+/// A present or earlier configuration of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoredRevision {
     /// The time when the configuration was deployed, RFC 3339.

@@ -1,4 +1,5 @@
-//! The table `rule_revisions`: the documents that rules have had. One commit holds a rule and its newest document.
+//! The table `rule_revisions`: the earlier and present documents of rules. One commit holds a rule and its newest
+//! document.
 
 use serde::{Deserialize, Serialize};
 use twinprobe_api::{RuleDocument, RuleRevision};

@@ -13,7 +13,7 @@ use crate::store::error::StoreError;
 
 /// The number of firings that a rule remembers.
 const FIRINGS: usize = 50;
-/// The word in a rule for the window before.
+/// The word in a rule for the previous window.
 const PREVIOUS: &str = "previous";
 /// The version of records.
 const VERSION: u64 = 1;

@@ -33,7 +33,7 @@ pub struct ProbeFacts {
     pub cost: Option<CostStatus>,
     pub events: Vec<EventStatus>,
     pub attachments: Vec<AttachmentFacts>,
-    /// The reasons why the numbers are not those of the wire; `None` if they are.
+    /// The reasons why the numbers differ from those on the wire; `None` if they do not.
     pub approximate: Option<String>,
     /// The pods to which interfaces lead, by the names of the interfaces.
     pub pods: BTreeMap<String, PodNames>,

@@ -148,7 +148,7 @@ impl<'de, T: TryFrom<i128>> Deserialize<'de> for Integer<T> {
 
             fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<i128, E> {
                 let refused = || E::invalid_type(Unexpected::Float(number), &self);
-                // A number beyond 128 bits becomes the largest integer, which is outside of every range, too.
+                // A number beyond 128 bits becomes the largest integer, which is also outside of every range.
                 (number.fract() == 0.0).then_some(number as i128).ok_or_else(refused)
             }
         }

@@ -1,4 +1,4 @@
-//! The wish of people: a probe or a rule on many nodes, and the way to them.
+//! The desired state: a probe or a rule on many nodes, and the steps of its rollout.
 
 use std::collections::BTreeMap;
 
@@ -191,7 +191,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Schemas that an API server can use: no format that it does not know, nothing cut that a configuration has.
+/// Schemas that an API server can use: they have no unknown formats, and they keep all fields of configurations.
 #[cfg(feature = "schema")]
 mod schema {
     use schemars::{Schema, SchemaGenerator, json_schema};

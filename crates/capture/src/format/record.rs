@@ -12,11 +12,11 @@ pub const LONGEST: usize = 256 << 10;
 pub enum CaptureLink {
     /// A number of <https://www.tcpdump.org/linktypes.html>.
     Type(i32),
-    /// A number of the snoop format that stands for no Ethernet.
+    /// A link type of the snoop format that is not Ethernet.
     Snoop(u32),
     /// The packet names an interface that the file does not describe.
     UnknownInterface,
-    /// More was captured than a packet has.
+    /// The record has more captured bytes than the packet is long.
     TooLong,
 }
 

@@ -20,7 +20,7 @@ pub struct Framed {
     pub destination: Mac,
     pub source: Mac,
     pub ether_type: u16,
-    /// The part of the captured bytes behind the header.
+    /// The captured bytes after the header.
     pub payload: Range<usize>,
     /// The length of the frame on the link, in bytes.
     pub length: u32,
@@ -32,7 +32,7 @@ pub struct Framed {
 pub enum UnfitFrame {
     /// The packet is of another kind of link.
     LinkType,
-    /// The kind of link can carry IP, but this packet carries something that no frame of Ethernet has.
+    /// The kind of link can carry IP, but this packet has content that no frame of Ethernet can have.
     NotIp,
     /// The headers before the payload are incomplete, or contradict themselves.
     Header,

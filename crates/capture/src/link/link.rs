@@ -35,7 +35,7 @@ const NAMES: [(i32, &str); 10] = [
     (SLL2, "LINUX_SLL2"),
 ];
 
-/// The kinds of interfaces (`ARPHRD_*`) behind a cooked capture whose packets have no type of Ethernet.
+/// The kinds of interfaces (`ARPHRD_*`) whose packets have no type of Ethernet in a cooked capture.
 const NETLINK: u16 = 824;
 const WIRELESS_INTERFACE: u16 = 801;
 const RADIOTAP_INTERFACE: u16 = 803;

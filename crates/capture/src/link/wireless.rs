@@ -4,7 +4,7 @@ use crate::link::framed::{Framed, Mac, UnfitFrame};
 
 /// The header of LLC and SNAP before a type of Ethernet (RFC 1042), and that of bridge tunnels.
 const SNAP: [[u8; 6]; 2] = [[0xaa, 0xaa, 3, 0, 0, 0], [0xaa, 0xaa, 3, 0, 0, 0xf8]];
-/// The size of the frame check sequence behind a frame, in bytes.
+/// The size of the frame check sequence after a frame, in bytes.
 const CHECK: usize = 4;
 
 /// The type of data frames, and two bits of its subtype: for frames without data, and for frames with a
@@ -24,7 +24,7 @@ const AGGREGATED: u8 = 0x80;
 const TIME: u32 = 1;
 const FLAGS: u32 = 1 << 1;
 const ANOTHER_LIST: u32 = 1 << 31;
-/// The flags of a frame: a frame check sequence is behind it; bytes are between its header and its data.
+/// The flags of a frame: a frame check sequence follows it; bytes are between its header and its data.
 const WITH_CHECK: u8 = 0x10;
 const PADDED: u8 = 0x20;
 

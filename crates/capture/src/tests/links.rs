@@ -279,7 +279,7 @@ mod properties {
             }
         }
 
-        /// No bytes make the reader panic, with any format's beginning.
+        /// The reader does not panic at any bytes after the beginning of any format.
         #[test]
         fn no_bytes_make_the_reader_panic(
             begin in prop::sample::select(BEGINNINGS.to_vec()),

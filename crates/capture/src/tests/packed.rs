@@ -37,7 +37,8 @@ fn compressed_files_have_the_packets_of_plain_ones() {
     let plain = plain();
     let expected = packets(&plain).unwrap();
     assert_eq!(expected.0.len(), 500);
-    // A file may have several parts, as of a rotated log; the head may be cut through.
+    // A file may have several parts, as a rotated log has, and the border of two parts may be inside the
+    // head.
     let (front, back) = plain.split_at(10);
     for packed in [
         gzip(&plain),
@@ -68,7 +69,7 @@ fn compressed_files_may_be_cut_off() {
 fn damage_of_compressed_files_is_told() {
     let plain = plain();
     let mut packed = gzip(&plain);
-    // The check sum behind the data.
+    // The check sum after the data.
     let at = packed.len() - 6;
     packed[at] ^= 1;
     let text = message(&packed);

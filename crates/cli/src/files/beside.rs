@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 
 use twinprobe_ebpf_common::unit::{included, inside_of, is_vmlinux};
 
-/// The bytes that all types of a kernel have at least.
+/// The least size in bytes of a file with all types of a kernel.
 const TYPES: u64 = 256 << 10;
 
 /// A file, and the reason why it can't be read.
 type UnreadFile = (PathBuf, io::Error);
 
-/// Returns the files that a source includes, and those that these include: paths from the source's folder, as the daemon gets
-/// them, and texts. Missing files are left out: if the compiler needs one, its error has the line. A header that a
-/// name with `../` reaches above the folder is sent as one in it, unless the folder has one by that name.
+/// Returns the files that a source includes, and those that these include: paths from the source's folder, as the
+/// daemon gets them, and texts. Missing files are left out: if the compiler needs one, its error has the line. A name
+/// with `../` may lead to a header above the folder. Such a header is sent as one in the folder, unless the folder has
+/// one of that name.
 pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, UnreadFile> {
     let folder = match source.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

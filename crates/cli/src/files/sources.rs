@@ -40,7 +40,7 @@ impl SourceFile {
 }
 
 impl Sources {
-    /// The sources that stand in a configuration.
+    /// The sources inside a configuration.
     pub fn inside(config: &ConfigDocument) -> Self {
         let [ingress, egress] = [&config.ingress, &config.egress].map(|direction| {
             let direction = direction.as_ref()?;

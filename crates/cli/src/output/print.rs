@@ -14,7 +14,7 @@ pub enum PipeState {
     Gone,
 }
 
-/// Writes `text`, and the end of the last line if it is missing. A reader that has seen enough (`| head`) is not an
+/// Writes `text`, and the end of the last line if it is missing. A reader that has seen enough (`| head`) is not a
 /// failure.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), CommandError> {
     write(text.as_ref())?;

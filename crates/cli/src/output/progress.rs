@@ -62,7 +62,7 @@ impl ProgressLine {
         self.0.inc(1);
     }
 
-    /// Prints something while the line is away.
+    /// Prints something while the line is hidden.
     pub fn pause<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }

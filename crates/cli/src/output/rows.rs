@@ -41,7 +41,7 @@ pub struct Tables {
 struct MetricTable {
     /// The direction and the name.
     name: String,
-    /// The words behind the name.
+    /// The words after the name.
     about: String,
     table: TextTable,
     /// The column by which the rows are sorted unless somebody asks for another one.

@@ -42,7 +42,7 @@ impl Screen {
     }
 }
 
-/// Cuts lines behind `at` where they would be longer than `width` characters. The rest of a line is indented.
+/// Cuts lines after `at` if they would be longer than `width` characters. The rest of a line is indented.
 pub fn folded(text: &str, width: usize, at: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {

@@ -22,7 +22,7 @@ const CELL: usize = 64;
 const GAP: usize = 2;
 /// The smallest width of folded cells, in characters.
 const FOLDED: usize = 16;
-/// The same while there are columns to leave out.
+/// The smallest width of folded cells while the table can still leave out columns.
 const READABLE: usize = 24;
 
 /// Rows under titled columns. The columns have the order in which their titles first appear.
@@ -229,7 +229,8 @@ fn with_folded_titles(rows: &[Vec<String>]) -> (Vec<Vec<String>>, usize) {
     (std::iter::once(titles.collect()).chain(cells.iter().cloned()).collect(), lines)
 }
 
-/// Cuts a title into lines, behind `_` and `.`, or between the parts of a key, of at most `width` characters, or that of its longest word.
+/// Cuts a title into lines, after `_` and `.`, or between the parts of a key, of at most `width` characters, or that of
+/// its longest word.
 fn fold_title(title: &str, width: usize) -> Vec<String> {
     let between: &[char] = if title.contains(' ') { &[' '] } else { &['_', '.'] };
     let words: Vec<&str> = title.split_inclusive(between).collect();

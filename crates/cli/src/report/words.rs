@@ -28,7 +28,7 @@ pub fn on_command_line(text: &str) -> String {
     shown.join(" ")
 }
 
-/// Returns the command that makes a request. Punctuation behind the path stays.
+/// Returns the command that makes a request. Punctuation after the path stays.
 fn command(method: &str, path: &str) -> Option<String> {
     let bare = path.trim_end_matches([',', ';', '.', ':', ')']);
     let parts: Vec<&str> = bare.strip_prefix("/v1/")?.split('/').collect();

@@ -28,7 +28,7 @@ pub enum GrowthKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
     pub counting: GrowthKind,
-    /// The part of the name behind that of the metric; the whole name if the value is a number.
+    /// The part of the name after the metric's name; the whole name if the value is a number.
     pub field: String,
 }
 

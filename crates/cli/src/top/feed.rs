@@ -1,6 +1,5 @@
 //! Requests of the live view to a daemon: the list of probes and the page for Prometheus. Neither request
-//! takes anything from other readers. Of a daemon on this machine, the counters of the interfaces are looked
-//! at as well.
+//! takes anything from other readers. For a daemon on this machine, the view also reads the counters of the interfaces.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -17,14 +17,14 @@ pub struct TopSeries {
     /// The direction, the name and the key, in their shown form.
     pub name: String,
     pub family: String,
-    /// The part of the family behind the name of the metric; the whole family if the value is a number.
+    /// The part of the family's name after the name of the metric; the whole family if the value is a number.
     pub field: String,
     pub value: f64,
     /// The count per second; `None` before it is known.
     pub rate: Option<f64>,
     /// The last rates, the newest at the end.
     pub history: VecDeque<u64>,
-    /// The value from which its growth counts.
+    /// The value from which its growth is measured.
     base: f64,
     /// False after a page without the series.
     seen: bool,
@@ -43,7 +43,7 @@ enum Covered {
 #[derive(Clone, Debug, Default)]
 pub struct SeriesSet {
     series: BTreeMap<String, TopSeries>,
-    /// The ends of windows by schedule up to the bases of sums.
+    /// The number of scheduled window ends so far when the bases of sums were read.
     ends: Option<u64>,
     /// True if a page had later ends, but the numbers of the earlier window.
     is_behind: bool,
@@ -105,7 +105,7 @@ impl SeriesSet {
                     series.rate = is_known.then(|| grown / time.as_secs_f64().max(0.001));
                     series.base = sample.value;
                 }
-                // The last rate stands until the next window ends.
+                // The last rate stays until the next window ends.
                 Covered::Nothing => {}
                 Covered::Unknown => (series.rate, series.base) = (None, sample.value),
             }

@@ -271,8 +271,8 @@ impl TopState {
         entries
     }
 
-    /// The packets per second, and the share of a CPU that all probes take. A packet counts once at each interface and direction,
-    /// however many probes see it and at whichever hook. The counters of the interfaces give this number. For
+    /// The packets per second, and the share of a CPU that all probes take. A packet counts once at each interface and
+    /// direction, for any number of probes and hooks that see it. The counters of the interfaces give this number. For
     /// another machine they are not known, and the probe with the highest count represents all.
     pub fn total(&self) -> (f64, f64) {
         let most = || self.probes.values().filter_map(|row| row.packets).max_by(f64::total_cmp);

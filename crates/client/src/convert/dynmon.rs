@@ -17,7 +17,7 @@ pub fn data_plane(object: &Map<String, Value>) -> Option<&Map<String, Value>> {
     [object].into_iter().chain(inside).find(|object| has_path(object))
 }
 
-/// Adds the probe of a data plane that stands in the configuration `cube`.
+/// Adds the probe of a data plane in the configuration `cube`.
 pub fn convert(
     cube: &Map<String, Value>,
     data_plane: &Map<String, Value>,

@@ -32,7 +32,7 @@ pub fn error(body: &[u8]) -> Option<String> {
 /// Reads the answer to a question.
 pub fn range_answer(body: &[u8]) -> Result<Vec<SampleSeries>, String> {
     let answer: RangeAnswer = serde_json::from_slice(body)
-        .map_err(|error| format!("its answer is not one of Prometheus: {error}"))?;
+        .map_err(|error| format!("it does not answer as Prometheus does: {error}"))?;
     let none = || answer.error.unwrap_or_else(|| "its answer has no data".to_owned());
     answer.data.map(|data| data.result).ok_or_else(none)
 }

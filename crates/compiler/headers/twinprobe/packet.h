@@ -209,8 +209,7 @@ static __always_inline void *tp_at(const struct tp_packet *packet, __u64 offset,
 }
 
 /*
- * Returns the same offset, as a difference of pointers, whose value the verifier does not know. So the verifier follows
- * the code behind it once, not anew for each number of tags, labels and extension headers. Without the mask it would
+ * Returns the same offset, as a difference of pointers, whose value the verifier does not know. So the verifier follows the code after it once, not again for each number of tags, labels and extension headers. Without the mask it would
  * refuse the sum. No offset exceeds the mask.
  */
 static __always_inline __u32 tp_opaque(const struct tp_packet *packet, __u64 offset)

@@ -34,7 +34,7 @@ static __always_inline int tp_walk_ethernet(const struct tp_packet *packet, stru
 	return 1;
 }
 
-/* Hop-by-hop options, routing and destination options. In the last, Linux limits the depth of a tunnel. */
+/* Hop-by-hop options, routing and destination options. Linux puts the limit of a tunnel's depth into the last kind. */
 static __always_inline int tp_walk_extensions(const struct tp_packet *packet, struct tp_walk *walk)
 {
 	int i;

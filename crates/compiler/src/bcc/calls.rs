@@ -17,8 +17,8 @@ pub fn refused_for_libbpf(unit: &Unit<'_>) -> Option<Finding> {
     Some(refusal(unit, table, message.to_owned()))
 }
 
-/// Returns the macros that tell the dialect's headers the functions behind `call()` of each table; none if
-/// the configuration has no `calls`. `first` is the entry point.
+/// Returns the macros that tell the dialect's headers which functions `call()` of each table leads to;
+/// none if the configuration has no `calls`. `first` is the entry point.
 pub fn definitions(unit: &Unit<'_>, found: &Scan<'_>, first: &Function<'_>) -> Result<Vec<String>, Finding> {
     if unit.calls.is_empty() {
         return Ok(Vec::new());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bcc::token::{SourceToken, TokenKind, tokens};
 
-/// Names that look like a called function before or behind the parameters of one.
+/// Names that look like a called function before or after the parameters of one.
 const ATTRIBUTES: [&str; 8] =
     ["__attribute__", "__attribute", "SEC", "BCC_SEC", "__section", "__asm__", "asm", "__declspec"];
 /// The types to which an address is cast.

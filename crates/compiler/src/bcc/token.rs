@@ -36,7 +36,7 @@ pub fn tokens(source: &str) -> Vec<SourceToken<'_>> {
 struct Lexer<'a> {
     rest: &'a str,
     line: u32,
-    /// True if nothing but space stands before in this line.
+    /// True if only space precedes the token in its line.
     fresh: bool,
     found: Vec<SourceToken<'a>>,
 }

@@ -7,8 +7,7 @@ use crate::vmlinux::KernelTypes;
 
 /// The header with the names.
 const HEADER: &str = "twinprobe/legacy.h";
-/// The integer types of sources inside the kernel, and the types of the C library, which these sources have,
-/// too.
+/// The integer types of sources inside the kernel, and the types of the C library, which these sources also have.
 const INTEGERS: [&str; 8] = ["u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"];
 const STANDARD: [&str; 8] =
     ["uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t", "int16_t", "int32_t", "int64_t"];
@@ -214,7 +213,7 @@ fn only_calls(texts: &[&str], name: &str) -> bool {
     called.peek().is_some() && !called.any(|(before, _)| is_declared(before))
 }
 
-/// Returns what stands before and behind each place of a name in a text.
+/// Returns, for each place of a name in a text, the text before it and the text after it.
 fn words<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let around = move |(at, _): (usize, &str)| (&text[..at], &text[at + name.len()..]);
     text.match_indices(name)

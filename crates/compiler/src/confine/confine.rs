@@ -192,7 +192,7 @@ impl Means {
             set_thread_res_uid(user, user, user)?;
         }
         set_no_new_privs(true)?;
-        // With the line above, an exec brings no dropped right back, not even to root.
+        // Together with the line above, this keeps an exec from restoring dropped rights, even for root.
         clear_ambient_capability_set()?;
         let none = CapabilitySet::empty();
         set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;

@@ -48,8 +48,8 @@ impl Findings {
         entries <= ENTRIES_LIMIT
     }
 
-    /// Returns the choice called `name`; `None` if the field is left out. An unknown name is a mistake, and gives
-    /// `None`, too. `what` is the message's word for the kind of choice.
+    /// Returns the choice called `name`; `None` if the field is left out. An unknown name is a mistake, and also
+    /// gives `None`. `what` is the message's word for the kind of choice.
     pub fn choose<T: Copy>(
         &mut self,
         field: &str,

@@ -6,7 +6,7 @@ use super::blob::Btf;
 use super::types::BtfKind;
 use crate::ipfix::element::element_of_tag;
 
-/// Structs inside each other, and typedefs in a row. Also stops a struct that contains itself.
+/// The most structs inside each other, and typedefs in a row. The limit also stops a struct that contains itself.
 const MAX_DEPTH: usize = 32;
 /// The most fields of a value with an element.
 const MAX_ELEMENTS: usize = 256;

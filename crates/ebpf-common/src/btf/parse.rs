@@ -79,8 +79,8 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
         5 => BtfKind::Union { size: size_or_type, members: reader.list(count, |r| r.field(flag))? },
         6 => {
             let mut variants = reader.list(count, |r| r.variant(flag))?;
-            // Their values have 32 bits here: clang before 15 cuts larger values, so that names belong to
-            // wrong values.
+            // Values of this kind of enum have 32 bits. clang before 15 cuts larger values, so that names
+            // would belong to wrong values.
             if size_or_type > 4 {
                 variants.clear();
             }

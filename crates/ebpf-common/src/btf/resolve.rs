@@ -5,9 +5,9 @@ use super::error::BtfError;
 use super::types::{BtfKind, BtfMember, INT_BOOL, INT_CHAR, INT_SIGNED, Variant};
 use crate::layout::{EnumVariant, Layout, Member, Render, Shape};
 
-/// Structs and arrays inside each other. Also stops a struct that contains itself.
+/// The most structs and arrays inside each other. The limit also stops a struct that contains itself.
 const MAX_DEPTH: usize = 32;
-/// Typedefs and qualifiers in a row. Also stops a typedef of itself.
+/// The most typedefs and qualifiers in a row. The limit also stops a typedef of itself.
 const MAX_HOPS: usize = 64;
 /// Nodes and enum variants of one layout; an array of any length counts once.
 const MAX_NODES: usize = 65_536;

@@ -61,7 +61,7 @@ const NAMES: [&str; 24] = [
     "cpu",
     "priority",
 ];
-/// The same for numbers of at most 16 bits: wider numbers of this name count such packets.
+/// Such words of numbers of at most 16 bits: wider numbers of this name count such packets.
 const SHORT_NAMES: [&str; 6] = ["vlan", "tci", "vni", "mark", "hops", "window"];
 /// The words beside `first` and `last` in the names of times.
 const TIMES: [&str; 11] =

@@ -92,7 +92,7 @@ impl<L> Plan<L> {
     }
 }
 
-/// Compiles a layout that stands in an array with the rendering `inherited`.
+/// Compiles a layout that is in an array with the rendering `inherited`.
 pub fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) -> L) -> Plan<L> {
     let renders = [inherited, layout.render].into_iter().flatten();
     if let Some(plan) = renders.into_iter().find_map(|render| rendered(layout, render)) {

@@ -12,7 +12,7 @@ const MAPPED: u64 = 96;
 pub struct Prefix {
     /// The offset of the address in bytes, and its size: 4 or 16.
     pub address: (usize, usize),
-    /// The same for the number of bits, whose size is 1, 2, 4 or 8.
+    /// The offset of the number of bits, and its size: 1, 2, 4 or 8.
     pub bits: (usize, usize),
 }
 

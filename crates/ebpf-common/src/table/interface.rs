@@ -7,7 +7,7 @@ use crate::layout::{Layout, Member, Render, Shape};
 use crate::map_kind::{MapFamily, MapKind};
 use crate::table::{RawTable, TableLayout};
 
-/// The bytes of a name, with the NUL behind it (`IFNAMSIZ` of `linux/if.h`).
+/// The bytes of a name, with the NUL after it (`IFNAMSIZ` of `linux/if.h`).
 const NAME: usize = 16;
 /// The name of the field.
 const FIELD: &str = "interface";
@@ -40,7 +40,7 @@ impl TableLayout {
         if matches!(self.kind.family(), MapFamily::Fifo) { &self.value } else { &self.key }
     }
 
-    /// The name of the field behind the name of the interface, if rows of this layout may name interfaces.
+    /// The name of the field after the name of the interface, if rows of this layout may name interfaces.
     fn field_behind(&self) -> Option<&str> {
         let Shape::Struct(members) = &self.named_part().shape else { return None };
         let (first, rest) = members.split_first()?;

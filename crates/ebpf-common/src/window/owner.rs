@@ -1,4 +1,4 @@
-//! The pods and Services behind addresses, for the keys of documents.
+//! The pods and Services that have the addresses, for the keys of documents.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

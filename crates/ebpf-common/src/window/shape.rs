@@ -57,7 +57,7 @@ pub struct MetricShape {
 pub struct FamilyShape {
     /// The name, with its base unit. A counter may have the suffix `_total`.
     pub name: String,
-    /// The members on the way through the value, with dots between them; empty for a value without members.
+    /// The members that lead to the number in the value, with dots between them; empty for a value without members.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
     /// The base unit of a quantity: `bytes`, `seconds`, `packets` and so on.
@@ -176,7 +176,7 @@ pub enum NumberMeaning {
 }
 
 impl FieldShape {
-    /// Notes the element of IPFIX of the field behind these members.
+    /// Notes the element of IPFIX of the field to which these members lead.
     pub fn note_element(&mut self, path: &str, element: &str) {
         if path.is_empty() {
             self.ie = Some(element.to_owned());

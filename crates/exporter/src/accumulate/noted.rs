@@ -2,7 +2,7 @@
 
 use twinprobe_ebpf_common::{RawTable, TableChanges, TableLayout};
 
-/// The changes since a window. Entries keep their order, and new ones come behind all others.
+/// The changes since a window. Entries keep their order, and new ones come after all others.
 #[derive(Clone, Debug)]
 pub struct Noted {
     /// The number of the window.

@@ -64,7 +64,7 @@ fn sums_that_64_bits_do_not_hold_go_on_in_128() {
     assert_eq!(
         total.table(),
         &raw(&[7, 8, 9], &widest(&[2 * near, 3, 3])),
-        "the rows before it, and behind it"
+        "the rows before it, and after it"
     );
     total.add(&raw(&[7], &wide(&[1])), 3, 0);
     assert_eq!(

@@ -1,5 +1,5 @@
 //! Keys are the identity of an entry: two keys that differ in any bit look different. So a key also shows
-//! bits that a value does not show: padding that is not zero, bytes behind a NUL, the payload of a NaN.
+//! bits that a value does not show: padding that is not zero, bytes after a NUL, the payload of a NaN.
 
 use twinprobe_ebpf_common::Layout;
 

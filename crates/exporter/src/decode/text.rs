@@ -62,8 +62,8 @@ pub fn hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Appends text in which bytes that are not UTF-8, and NULs, stand as `\xff`. A backslash that looks like the
-/// beginning of such an escape is escaped, too, so that different bytes give different texts.
+/// Appends text. Bytes that are not UTF-8, and NULs, become `\xff`. A backslash that looks like the
+/// beginning of such an escape is also escaped, so that different bytes give different texts.
 pub fn escaped(out: &mut String, bytes: &[u8]) {
     let mut rest = bytes;
     for chunk in bytes.utf8_chunks() {

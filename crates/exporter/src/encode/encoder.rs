@@ -16,10 +16,10 @@ pub const CHUNK: usize = 64 << 10;
 /// document_encoder, add_metric..., (next_table, rows...)..., finish
 /// ```
 ///
-/// The encoder keeps nothing of the tables. JSON and XML ask for each table once. OpenMetrics asks for a
-/// table again for each family to which the table contributes, because the samples of a family must stand
-/// together. One row of structs has samples of many families, and both directions can have samples of the
-/// same family. The rows must be the same each time, so that the samples of a row agree.
+/// The encoder keeps nothing of the tables. JSON and XML ask for each table once. OpenMetrics asks for a table again
+/// for each family to which the table contributes, because the samples of a family must be together. One row of structs
+/// has samples of many families, and both directions can have samples of the same family. The rows must be the same
+/// each time, so that the samples of a row agree.
 pub trait DocumentEncoder: Send + Sync {
     /// Sets the number of numbers and texts that earlier documents left out, so that the counter at the end of an
     /// OpenMetrics document never decreases. To be called before the first metric.

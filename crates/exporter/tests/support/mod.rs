@@ -103,7 +103,7 @@ pub struct Document {
     pub origin: Option<DocumentOrigin>,
     /// The names of the interfaces that the probe is attached to.
     pub interfaces: Vec<String>,
-    /// The reasons why the numbers are not those of the wire.
+    /// The reasons why the numbers differ from those on the wire.
     pub approximate: Option<String>,
     /// The window that the snapshot metrics belong to, if one was closed.
     pub window: Option<Window>,

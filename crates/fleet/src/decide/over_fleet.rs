@@ -41,7 +41,7 @@ pub fn judged_rule(
     let failed = nodes(failures.iter().filter(|failure| !failure.node.is_empty()));
     let answered = running.saturating_add(absent);
     let silent = selected.saturating_sub(answered);
-    // Nodes answer a rule that waits. It runs on none of them.
+    // Nodes have answered although the rule still waits, and so it runs on none of them.
     let (standing, running, silent) = match (&judged.stopped, &judged.waits) {
         (Some(reason), _) => (Standing::Stopped(reason), 0, 0),
         (None, Some(reason)) => (Standing::Waiting(reason), 0, silent),

@@ -186,7 +186,7 @@ impl<'a> DecideWalk<'a> {
         self.failures = Some(failures);
     }
 
-    /// Counts the nodes, and says where the rollout stands.
+    /// Counts the nodes, and reports the progress of the rollout.
     fn end(mut self) -> FleetDecision {
         let plan = self.view.plan;
         let current = self.current();

@@ -1,6 +1,5 @@
-//! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the previous
-//! one. Only [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished flip, leads to private
-//! maps.
+//! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the previous one. Only
+//! [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished flip, gives access to private maps.
 
 use std::collections::BTreeSet;
 use std::io;

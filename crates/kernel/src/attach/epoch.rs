@@ -174,7 +174,7 @@ impl Page {
     }
 
     /// The word that holds [`Hook::pass`]. Dispatchers load the verdict from here because the verifier
-    /// must not know it: it would take the constant for the result of the tail call as well.
+    /// must not know it: it would also use the constant as the result of the tail call.
     const fn pass_place(hook: Hook) -> usize {
         match hook {
             Hook::Xdp => 0,

@@ -52,7 +52,7 @@ struct ExpediteState {
     is_allowed: bool,
     /// The number of changes that are under way.
     changes: usize,
-    /// The need of the changes; `None` if there are none, or if the switch can't be turned.
+    /// The hold on the switch for these changes; `None` without changes, or if the switch can't be turned.
     need: Option<Need>,
 }
 
@@ -98,7 +98,7 @@ impl GracePeriods {
         let switch = Switch::new(places.sys, places.run, boot);
         match switch.mend() {
             Ok(true) => tracing::warn!(
-                "a daemon that has died had left grace periods expedited; now they are normal again"
+                "an earlier daemon died and left grace periods expedited; they are normal again"
             ),
             Ok(false) => {}
             Err(error) => switch.report(&error),

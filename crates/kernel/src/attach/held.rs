@@ -42,7 +42,7 @@ pub struct HeldDeployment {
 impl HeldDeployment {
     /// Finds the deployment of `probe` that packets meet: the one with `serial` if it is known, else one
     /// whose note names the probe. To be called before [`Kernel::settle`] and after all adoptions. Unless the
-    /// deployment must be `attached`, a deployment that is attached nowhere is found, too, because its maps
+    /// deployment must be `attached`, a deployment that is attached nowhere is also found, because its maps
     /// have its counts. A deployment whose interfaces can't be listed counts as attached. `None` if there is
     /// no such deployment.
     pub fn find(host: &Arc<Host>, probe: &str, serial: Option<u64>, attached: bool) -> Option<Self> {

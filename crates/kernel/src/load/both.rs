@@ -25,7 +25,7 @@ pub fn both<T: Send, E: Send>(work: impl Fn(usize) -> Result<T, E> + Sync) -> Re
         let first = work(0)?;
         let second =
             second.ok().and_then(|second| second.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        // A host that has no thread or no timer left gets one twin after the other.
+        // If the host has no thread or no timer left, the twins are loaded one after the other.
         Ok([first, second.unwrap_or_else(|| work(1))?])
     })
 }

@@ -1,4 +1,4 @@
-//! Programs that read no remains on the stack. From Linux 6.3 on, the kernel lets a program read bytes of its
+//! Programs that read no old content of the stack. From Linux 6.3 on, the kernel lets a program read bytes of its
 //! stack before it has written them. Other functions of the kernel may have left addresses in these bytes.
 //! This module clears the bytes that a program may read in this way. A refusal would hit harmless programs,
 //! because copies of structures read the bytes between the fields.

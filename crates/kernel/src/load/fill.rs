@@ -1,4 +1,4 @@
-//! The entries of a configuration's `fill`, in maps that begin.
+//! The entries of a configuration's `fill`, in new maps.
 
 use std::os::fd::BorrowedFd;
 

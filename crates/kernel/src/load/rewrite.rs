@@ -25,10 +25,10 @@ pub struct TooLong;
 /// The change of an instruction.
 pub enum Rewriting {
     Keep,
-    /// These instructions replace it.
+    /// These instructions replace the instruction.
     Replace(Vec<bpf_insn>),
-    /// These instructions precede it. A call of a function that begins here runs them, a jump to the
-    /// instruction does not.
+    /// These instructions precede the instruction. A call of a function that begins here runs them, a jump
+    /// to the instruction does not.
     Begin(Vec<bpf_insn>),
 }
 

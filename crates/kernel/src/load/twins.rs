@@ -48,7 +48,7 @@ pub fn load(
     let verdicts = Verdicts::of(&function.instructions);
     let mut warnings = Vec::new();
     let btf = prog::btf_load(&object.btf_blob)
-        .map_err(|error| warnings.push(finding(format!("the kernel takes no type information: {error}"))))
+        .map_err(|error| warnings.push(finding(format!("the kernel refuses the type information: {error}"))))
         .ok();
     let (types, first) = (btf.as_ref().map(AsFd::as_fd), first.map(|first| &*first.own));
     let own = ProbeMaps::create(Arc::clone(&plan), types, old, first).map_err(refuse)?;

@@ -1,4 +1,4 @@
-//! The reasons why a program's numbers differ from those of the wire, because of an interface's work on packets.
+//! The reasons why a program's numbers differ from those on the wire, because of an interface's work on packets.
 
 use twinprobe_ebpf_common::hook::Hook;
 
@@ -6,7 +6,7 @@ use crate::net::offloads::Offloads;
 use crate::plan::sees::Sees;
 
 /// Returns the reasons why the numbers of a program at this hook of the interface are approximate, each with a change
-/// that helps. Returns no reason if the numbers are those of the wire. `mode` is that of XDP, if it is known.
+/// that helps. Returns no reason if the numbers equal those on the wire. `mode` is that of XDP, if it is known.
 pub fn reasons(offloads: &Offloads, hook: Hook, mode: Option<&str>, sees: Sees) -> Vec<String> {
     let reasons = match hook {
         Hook::Xdp => vec![
@@ -77,7 +77,7 @@ fn tags(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<String> {
         };
     }
     let takes = features.is_none_or(|features| features.takes_tags);
-    // Generic XDP behind another interface may have a tag beside the packet.
+    // Generic XDP after another interface may have a tag beside the packet.
     let handed_on =
         mode != Some("native") && matches!(offloads.kind.as_deref(), Some("bond" | "bridge" | "team"));
     (takes && !offloads.is_loopback() && offloads.has_ethernet() || handed_on).then(|| {

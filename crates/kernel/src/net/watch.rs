@@ -136,11 +136,11 @@ fn is_overflow(error: &io::Error) -> bool {
 pub enum NamespaceChange {
     /// Interfaces have changed in the namespace that was at the path before.
     Links(LinkChanges),
-    /// The path leads to another namespace, or to none any more. The state of earlier attachments is unknown.
+    /// The path is now that of another namespace, or of none. The state of earlier attachments is unknown.
     Namespace,
 }
 
-/// A watch of the links of the namespace at a path, whichever this is, or of the daemon's own namespace.
+/// A watch of the links of any namespace that is at a path, or of the daemon's own namespace.
 #[derive(Debug)]
 pub struct PlaceWatch {
     path: Option<PathBuf>,
@@ -158,7 +158,7 @@ impl PlaceWatch {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // The daemon's own namespace can't go away.
+            // The daemon's own namespace can't disappear.
             let may_differ = self.path.is_some() || self.state.is_err();
             let links = async {
                 match &mut self.state {

@@ -89,7 +89,7 @@ pub fn prepare(
     let (mut types, btf) = types(&builder)?;
     let absent = externs::resolve(&mut builder, &mut types, &btf, options)?;
     let warnings = absent.into_iter().map(|name| {
-        format!("{name} is absent for the program: functions and variables of the kernel are not linked in")
+        format!("the program finds no {name}: functions and variables of the kernel are not linked in")
     });
     let warnings = warnings.collect();
     let undefined = undefined(&builder);
@@ -162,7 +162,7 @@ fn is_text(section: &Section<'_>) -> bool {
     section.name.as_slice().starts_with(b".text")
 }
 
-/// Tells whether aya-obj takes a section for one of programs.
+/// Tells whether aya-obj treats a section as one of programs.
 fn is_program(section: &Section<'_>) -> bool {
     section.sh_flags & u64::from(SHF_EXECINSTR) != 0 && !is_text(section)
 }

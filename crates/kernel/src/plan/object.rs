@@ -45,7 +45,7 @@ pub enum ObjectError {
     OwnBtf(#[from] twinprobe_ebpf_common::BtfError),
     #[error("the source's CO-RE relocations do not fit this kernel")]
     Core(#[from] aya_obj::btf::BtfRelocationError),
-    #[error("a reference in the object leads nowhere")]
+    #[error("a reference in the object has no target")]
     Relocation(#[from] aya_obj::relocation::EbpfRelocationError),
     #[error(
         "the source uses {names} without defining it; neither other files nor kernel functions (kfuncs) are linked in, but for bpf_dynptr_from_skb, bpf_dynptr_from_xdp and bpf_dynptr_slice"
@@ -262,7 +262,7 @@ impl ProbeObject {
         }
     }
 
-    /// Returns file and line that an instruction of `function` was compiled from, whichever file that is.
+    /// Returns the file and the line that an instruction of `function` was compiled from. It may be any file.
     pub fn position(&self, function: &Function, instruction: usize) -> Option<(&str, u32)> {
         let (file, line, _) = position(&self.btf_blob, function, instruction, |_| true)?;
         // A relative name is one in the directory of the compilation, which is `/`.
@@ -277,7 +277,7 @@ fn source_position(btf: &[u8], function: &Function, instruction: usize) -> Optio
     position(btf, function, instruction, is_source).map(|(_, line, column)| (line, column))
 }
 
-/// Returns file, line and column of the last record up to the instruction whose file is one that is wanted.
+/// Returns the file, the line and the column of an instruction: those of the last record up to it whose file is wanted.
 fn position<'a>(
     btf: &'a [u8],
     function: &Function,

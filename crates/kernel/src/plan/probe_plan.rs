@@ -102,7 +102,7 @@ pub struct MetricPlan {
     pub elements: FieldElements,
 }
 
-/// The content behind a metric.
+/// The source of a metric's content.
 #[derive(Debug)]
 pub enum MetricSource {
     Table(Arc<TableLayout>),
@@ -153,7 +153,7 @@ impl OwnInterface {
 }
 
 impl ProbePlan {
-    /// Has the programs and maps serve one interface alone.
+    /// Makes the programs and maps serve one interface alone.
     pub fn on_interface(mut self, own: &OwnInterface) -> Self {
         for direction in &mut self.directions {
             // A plan is not shared before it is loaded.

@@ -14,7 +14,7 @@ use twinprobe_ebpf_common::request::MetricRequest;
 
 /// Marks the maps in `common`, which both directions use, and decides and checks the rest. Ingress comes first in `drafts`.
 pub fn plan(drafts: &mut [DirectionDraft<'_>], common: &[String]) {
-    // Without one of the directions, which is refused then, nothing can be said of common maps.
+    // If a direction is missing because it was refused, nothing is known about common maps.
     if let [ingress, egress] = drafts {
         for (index, name) in common.iter().enumerate() {
             if let Err(message) = share(ingress, egress, name, common) {

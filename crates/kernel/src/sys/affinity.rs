@@ -35,7 +35,7 @@ impl Affinity {
         let Ok(now) = handled() else { return };
         let busy = busiest(&self.handled, &now);
         self.handled = now;
-        // The process may run where its main thread may.
+        // The CPUs of a process are those of its main thread.
         let Ok(mut cpus) = sched_getaffinity(Some(getpid())) else { return };
         for cpu in busy {
             cpus.unset(cpu);

@@ -24,7 +24,8 @@ pub struct Moment {
     pub boot_ns: u64,
 }
 
-/// The time between two moments. The start is corrected if the wall clock was set back behind it: [`Moment::until`].
+/// The time between two moments. The start is corrected if the wall clock was set back to a time before it:
+/// [`Moment::until`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeSpan {
     pub start: Timestamp,
@@ -55,8 +56,9 @@ impl Moment {
         Duration::from_nanos(self.until(Self::now()).duration_ns)
     }
 
-    /// Returns the span from this moment to `end`. If the wall clock was set back behind the start, the start is the
-    /// time that the clock, as it is set at `end`, would have shown then: no window ends before it begins.
+    /// Returns the span from this moment to `end`. If the wall clock was set back to a time before the start, the
+    /// start is the time that the clock, as it is set at `end`, would have shown then: no window ends before it
+    /// begins.
     pub fn until(self, end: Self) -> TimeSpan {
         let wall = end.wall.as_nanosecond() - self.wall.as_nanosecond();
         let known = self.boot_ns != 0 && end.boot_ns >= self.boot_ns;
@@ -146,7 +148,7 @@ mod tests {
             opened.until(moment(110 * s + 3_000_000, 17 * s)),
             span(100 * s, 110 * s + 3_000_000, 10 * s, None)
         );
-        // The clock is set forward, back, and back behind the start.
+        // The clock is set forward, back, and back to a time before the start.
         assert_eq!(opened.until(moment(210 * s, 17 * s)), span(100 * s, 210 * s, 10 * s, Some(100 * s)));
         assert_eq!(opened.until(moment(107 * s, 17 * s)), span(100 * s, 107 * s, 10 * s, Some(-3 * s)));
         assert_eq!(opened.until(moment(60 * s, 17 * s)), span(50 * s, 60 * s, 10 * s, Some(-50 * s)));

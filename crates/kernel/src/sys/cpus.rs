@@ -78,7 +78,7 @@ pub fn move_to(cpu: usize) -> io::Result<()> {
 
 /// Keeps a thread of this process off `cpu` until the thread's CPUs are set again. Without another CPU nothing changes.
 pub fn keep_off(thread: Pid, cpu: usize) {
-    // The process may run where its main thread may.
+    // The CPUs of a process are those of its main thread.
     let Ok(mut set) = sched_getaffinity(Some(getpid())) else { return };
     set.unset(cpu);
     // The kernel refuses an empty set.

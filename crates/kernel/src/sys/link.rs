@@ -55,7 +55,7 @@ pub fn link_create(
     bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
-/// Puts `prog` behind `link` in one step: every packet sees the old program or the new one.
+/// Replaces the program of `link` by `prog` in one step: every packet sees the old program or the new one.
 pub fn link_update(link: BorrowedFd<'_>, prog: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     #[derive(Default)]

@@ -68,7 +68,7 @@ impl Mapping {
     fn word<A>(&self, offset: usize) -> &A {
         let word = self.pointer(offset, size_of::<A>()).cast::<A>();
         assert!(word.is_aligned(), "a word is aligned");
-        // SAFETY: within the mapping, aligned, and every value is one of an atomic integer.
+        // SAFETY: within the mapping, aligned, and any bits are a valid atomic integer.
         unsafe { &*word }
     }
 

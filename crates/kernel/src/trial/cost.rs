@@ -32,8 +32,7 @@ use crate::trial::prologue;
 use crate::trial::run::{Changed, TrialOutcome, run};
 use crate::trial::statistics::ProgramStatistics;
 
-/// The memory that each map of a copy gets at most, and that they get together, in bytes: the sample frames fill few
-/// entries.
+/// The most memory of each map of a copy, and of all of them together, in bytes: the sample frames fill few entries.
 const MAP_BYTES: u64 = 4 << 20;
 const COPY_BYTES: u64 = 16 << 20;
 /// The memory of the entries that are read at once, unless one entry needs more, in bytes.
@@ -46,7 +45,7 @@ const CALL: u8 = 0x85;
 const MAX_RUN: u64 = 1 << 22;
 
 /// Tries the program of a planned direction. With `verdict: observe` refuses a program that changes a frame, and one
-/// that writes to packets by the kernel's opinion. Returns the cost.
+/// that writes to packets according to the kernel. Returns the cost.
 pub fn cost(
     plan: &DirectionPlan,
     object: &ProbeObject,

@@ -172,7 +172,7 @@ mod tests {
         [iterate, lookup_and_delete, lookup_batch, lookup_and_delete_batch, update_batch, delete_batch]
     }
 
-    /// The trials find every operation of Linux 5.10, and no operation that no kernel has.
+    /// The trials find every operation of Linux 5.10, and find no invented operation.
     #[test]
     fn operations_are_those_that_the_kernel_has() {
         for kind in MapKind::ALL {

@@ -24,7 +24,7 @@ pub const RUNNING: KernelOptions = KernelOptions(|name| {
 fn read() -> HashMap<String, String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
     let text = configuration(&release).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the kernel's configuration can't be read; programs see no option of it");
+        tracing::warn!(%error, "the kernel's configuration can't be read; programs see no option as set");
         String::new()
     });
     let mut options = parse(&text);

@@ -145,7 +145,7 @@ impl<'a> Checker<'a> {
         }
         let is_comparison = matches!(operands, Operands::Ordered | Operands::Alike);
         let operand = |(operand, kind): (IdedExpr, Kind)| match kind {
-            // Sums and products of large numbers may be infinite, too.
+            // Sums and products of large numbers may also be infinite.
             Kind::Number if is_comparison && matches!(operand.expr, Expr::Call(_)) => finite(operand),
             _ => operand,
         };
@@ -229,7 +229,7 @@ impl<'a> Checker<'a> {
             return Err(self.fault(third.0, how()));
         }
         if let (WindowFunction::Percentile(_), Some((place, _))) = (function, first) {
-            return Err(self.fault(place, format!("{name} takes no selector: it is that of all entries")));
+            return Err(self.fault(place, format!("{name} takes no selector: it always counts all entries")));
         }
         let is_field = |name: &str| numbers.iter().any(|field| field == name);
         let key = first.filter(|(_, text)| second.is_some() || !is_field(text));

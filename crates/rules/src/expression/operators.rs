@@ -44,7 +44,7 @@ pub fn operator(name: &str) -> Option<(&'static str, Operands, Kind)> {
 }
 
 impl Operands {
-    /// Returns the mistake of these operands, if there is one. `target` is what stands before the name of a function.
+    /// Returns the mistake of these operands, if there is one. `target` is the value before the name of a method.
     pub fn fault(self, sign: &str, target: Option<Kind>, arguments: &[Kind]) -> Option<String> {
         let kinds: Vec<_> = target.iter().chain(arguments).copied().collect();
         let names = || kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ");
@@ -59,7 +59,7 @@ impl Operands {
                 Some(format!("{sign} compares two of one kind, not {}", names()))
             }
             Self::Texts if (target, arguments) != (Some(Kind::Text), &[Kind::Text]) => {
-                Some(format!("{sign} stands after a text and takes one text: 'abc'.{sign}('a')"))
+                Some(format!("{sign} follows a text and takes one text: 'abc'.{sign}('a')"))
             }
             _ => None,
         }

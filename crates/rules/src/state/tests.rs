@@ -77,8 +77,8 @@ fn a_clock_that_is_set_back_costs_one_cooldown() {
 }
 
 proptest! {
-    /// These hold for all windows: firings and ends take turns, each after enough windows and the cooldown. No hour has
-    /// more actions than allowed. A daemon that judges windows again, from any stored state, decides nothing
+    /// These rules hold for all windows: firings and ends take turns, each after enough windows and the cooldown. No
+    /// hour has more actions than allowed. A daemon that judges windows again, from any stored state, decides nothing
     /// anew.
     #[test]
     fn decisions_keep_their_rules(

@@ -48,7 +48,7 @@ pub enum ClientKey {
     Address(IpAddr),
 }
 
-/// The place of one connection. Dropping the value gives the place up.
+/// The place of one connection. Dropping the value frees the place.
 #[derive(Debug)]
 pub struct ConnectionPlace {
     pub id: u64,

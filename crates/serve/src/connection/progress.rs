@@ -24,7 +24,7 @@ struct ProgressState {
     phase: Phase,
     /// The beginning of the phase.
     since: Instant,
-    /// The time from now on in which the client may take nothing. Bytes that the client takes extend it.
+    /// How long the client may pause from now on. Each byte that it takes extends this time.
     patience: Duration,
     /// The time since which the client has read nothing, while bytes wait for it.
     blocked: Option<Instant>,
@@ -170,7 +170,7 @@ mod tests {
             progress.blocked();
         }
         assert_eq!(left(&progress), Some((30, Cut::Write)));
-        // A client that takes a byte now and then can't.
+        // A client that takes only a byte now and then does not extend its time.
         for second in 1..30 {
             tokio::time::advance(Duration::from_secs(1)).await;
             progress.taken(1);

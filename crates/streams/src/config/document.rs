@@ -34,7 +34,7 @@ pub struct SourceDocument {
     pub servers: Vec<String>,
     /// A file with a daemon on each line: URL, or NAME URL.
     pub servers_file: Option<PathBuf>,
-    /// True, or options: the daemons are those behind a Service of Kubernetes.
+    /// True, or options: the daemons are those of a Service of Kubernetes.
     pub kubernetes: Option<Value>,
     pub token_file: Option<PathBuf>,
     pub ca: Option<PathBuf>,

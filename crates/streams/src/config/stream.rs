@@ -211,7 +211,7 @@ fn destinations(to: Vec<Value>, places: &mut MistakePlaces<'_>) -> Vec<Destinati
                     destination.label = format!("{}-{number}", destination.label);
                 }
                 if found.iter().any(|other| other.identity == destination.identity) {
-                    places.add(format!("to[{index}]"), format!("{} stands there twice", destination.target));
+                    places.add(format!("to[{index}]"), format!("{} is listed twice", destination.target));
                 }
                 found.push(destination);
             }
@@ -287,7 +287,7 @@ fn servers(
     }
     for (index, (name, server)) in found.iter().enumerate() {
         if found[..index].iter().any(|(other, known)| other == name || known == server) {
-            places.add("from.servers", format!("{server} stands there twice"));
+            places.add("from.servers", format!("{server} is listed twice"));
         }
     }
     found.into_iter().map(|(name, server)| (name, server.into())).collect()

@@ -212,7 +212,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         if !self.takes_messages {
             if let PushAnswer::Refused(empty) | PushAnswer::TooLarge(empty) = self.posted(&[]).await? {
                 let target = self.options.address();
-                return Err(SendError::new(format!("{target}: not even an empty message is taken: {empty}")));
+                return Err(SendError::new(format!("{target} refuses even an empty message: {empty}")));
             }
             self.takes_messages = true;
         }

@@ -121,7 +121,8 @@ impl PushOptions {
         }
     }
 
-    /// Everything that decides where samples go: tenants by headers or users, and databases by queries, too.
+    /// Everything that decides where samples go: tenants also by headers or users, and databases also by
+    /// queries.
     pub fn identity(&self) -> String {
         let Self { url, token_file, user, cert, headers, headers_file, query_file, labels, .. } = self;
         format!("{:?}", (url, token_file, user, cert, headers, headers_file, query_file, labels))

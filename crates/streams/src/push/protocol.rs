@@ -45,8 +45,8 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// True if the receiver will never take the same message, by the rules of the protocol.
     fn is_final(&self, status: StatusCode) -> bool;
 
-    /// True if these words of a refusal mean that the receiver has later samples. Windows come in order, so
-    /// the receiver has these samples, too.
+    /// True if these words of a refusal mean that the receiver has later samples. Windows come in order, so the
+    /// receiver also has these samples.
     fn is_repeat(&self, refusal: &str) -> bool;
 
     /// The words of a refusal in the body of an answer.

@@ -48,7 +48,7 @@ fn expected() -> String {
     format!("a URL is expected, or an object with one kind of receiver; {}", known())
 }
 
-/// The kinds that a message names.
+/// Returns the list of all kinds for error messages.
 fn known() -> String {
     let names: Vec<String> =
         KINDS.iter().map(|kind| format!("{} ({}://)", kind.name, kind.schemes.join("://, "))).collect();

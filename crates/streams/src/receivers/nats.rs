@@ -191,7 +191,7 @@ async fn publish_all(
         match publish(&connected, &outcome.subject, &mut outcome.tail, &item).await {
             Ok(fate) => outcome.fates.push((at, fate)),
             Err(error) => {
-                // The items behind this item wait for it.
+                // The items after this item wait for it.
                 outcome.fates.push((at, ItemFate::Pending(error.message)));
                 outcome.is_broken = error.is_broken;
                 outcome.tail = outcome.tail.filter(|_| !error.is_broken);

@@ -121,7 +121,7 @@ fn bucket(options: &S3Options) -> Result<Bucket, String> {
 /// A bucket as a place for files.
 struct BucketPlace {
     options: S3Options,
-    /// Made anew after a failure.
+    /// `None` before the first use and after a failure: then it is made again.
     http: Option<S3Access>,
 }
 

@@ -43,7 +43,7 @@ pub enum CellSource {
     Owner(String, &'static str),
 }
 
-/// A column behind the identity.
+/// A column after the identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowColumn {
     pub name: String,

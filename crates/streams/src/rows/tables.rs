@@ -1,7 +1,7 @@
 //! A receiver that keeps windows as files of Parquet, wherever [`ObjectPlace`] puts them.
 //!
-//! A batch becomes a file for each series, hour and table. Its name says which windows it holds. The name of
-//! the file gives its windows. So a stream that was killed anywhere continues without repeats.
+//! A batch becomes a file for each series, hour and table. The name of a file gives its windows. So a stream that was
+//! killed anywhere continues without repeats.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

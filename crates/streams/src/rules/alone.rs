@@ -23,7 +23,7 @@ use crate::sources::credentials::CredentialFiles;
 use crate::sources::daemon::{DaemonAddress, SourceDaemon};
 use crate::telemetry::meter::StreamMeter;
 
-/// The time that a rule has for its end.
+/// The longest time until a rule ends.
 const LAST: Duration = Duration::from_secs(5);
 
 /// Daemons by their names.

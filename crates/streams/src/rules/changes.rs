@@ -47,7 +47,8 @@ impl ChangedDaemon<'_> {
         self.replace(name, &probe, &config.map_err(|error| error.to_string())?, why).await
     }
 
-    /// Gives a probe the configuration from before the rule. A probe that somebody has changed since stays as it is.
+    /// Gives a probe the configuration from before the rule. A probe that somebody has changed since then is not
+    /// touched.
     pub async fn change_back(&self, name: &str, rule: &str, why: &str) -> Result<(), String> {
         match self.revised(name).await? {
             Some(probe) if probe.is_changed_by(rule) => {

@@ -15,7 +15,7 @@ use crate::config::mistake::StreamMistake;
 use crate::config::stream::StreamConfig;
 use crate::sources::daemon::SourceDaemon;
 
-/// The time that a daemon has to answer. The rule itself waits for daemons that do not.
+/// The longest wait for a daemon's answer. The rule itself waits for daemons that do not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Returns the mistakes in the rules of a stream. A rule that fits the windows of a daemon has none, because other nodes may have

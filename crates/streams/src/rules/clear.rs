@@ -1,4 +1,5 @@
-//! The end of everything that a rule has made or changed at daemons, whatever its document says.
+//! Removes everything that a rule has made or changed at daemons, also what its present document no longer
+//! mentions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -64,7 +64,7 @@ pub(super) struct PeriodProgress {
     pub unsent: Option<u64>,
     /// The condition without a value in the last period.
     no_value: Option<MissingValue>,
-    /// Nodes that have sent windows, and that no daemon has said to be.
+    /// Nodes that have sent windows, and whose daemon is not known.
     unknown: BTreeSet<String>,
     /// The time of the last window.
     heard: Instant,
@@ -302,7 +302,7 @@ impl RuleLane {
             tracing::warn!(rule = self.rule.name, period, reason, "the rule does not fire");
         }
         progress.no_value = missing;
-        // One change: each one wakes those who follow the state.
+        // Both fields change at once: each change wakes all tasks that follow the state.
         change(&self.rule.standing, |standing| standing.fault = no_value.or(fault));
         self.counts.periods.inc();
         if let Some(reason) = judge.state.stopped.as_ref().filter(|_| !was_stopped) {

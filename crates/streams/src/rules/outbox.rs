@@ -1,5 +1,6 @@
-//! Notifications of a rule on their way. They hold up neither windows nor other actions. The stream keeps nothing: daemons keep
-//! the windows of a firing until its notifications have arrived, so that the next process sends them again.
+//! Notifications of a rule on their way. They delay neither windows nor other actions. The stream keeps nothing:
+//! daemons keep the windows of a firing until its notifications have arrived, so that the next process sends them
+//! again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,12 +16,12 @@ use crate::telemetry::rules::FleetRuleMeter;
 
 /// The attempts at a notification. With the pauses between them they take about an hour.
 const ATTEMPTS: u32 = 67;
-/// The attempts of a stream that has to end.
+/// The number of attempts when the stream must end.
 const ATTEMPTS_ONCE: u32 = 5;
 /// The pause after the first attempt. It doubles each time, up to the longest one.
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_mins(1);
-/// The time that a receiver has to answer.
+/// The longest wait for a receiver's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most notifications that wait at the same time. Then the oldest is given up.
 const MOST: usize = 64;

@@ -60,7 +60,7 @@ impl KnownShapes {
     }
 }
 
-/// The way of the windows of one probe to one lane.
+/// The feed of the windows of one probe into one lane.
 #[derive(Debug)]
 pub struct SeriesFeed {
     pub daemon: Arc<SourceDaemon>,

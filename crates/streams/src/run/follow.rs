@@ -1,4 +1,4 @@
-//! Follows a set of daemons that changes, as those behind a Service of Kubernetes: begins a look at each new
+//! Follows a set of daemons that changes, such as those of a Service of Kubernetes: begins a look at each new
 //! daemon, and ends the look at a removed one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,8 @@ impl DaemonFollower {
         Self { credentials, roster, watching, followed: FollowedDaemons::new(), looks: JoinSet::new() }
     }
 
-    /// Follows those behind a Service until the stream stops. While the API server does not answer, the known daemons stay.
+    /// Follows the daemons of a Service until the stream stops. While the API server does not answer, the known daemons
+    /// stay.
     pub async fn of_service(mut self, service: KubernetesService) -> bool {
         let stopping = self.watching.stopping.clone();
         let (mut backoff, mut is_told) = (Backoff::default(), false);
@@ -107,7 +108,7 @@ impl DaemonFollower {
                     continue;
                 }
             };
-            tracing::info!(server = name, address = ?address.at, "a daemon");
+            tracing::info!(server = name, address = ?address.at, "following a daemon");
             let stopping = self.watching.stopping.part();
             self.roster.add(Arc::clone(&daemon));
             self.looks.spawn(self.watching.clone().of(daemon, stopping.clone()).run());

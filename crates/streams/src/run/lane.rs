@@ -24,7 +24,7 @@ pub struct ReceiverLane {
     pub queue: Gatherer,
     pub meter: Arc<LaneMeter>,
     pub stopping: Stopping,
-    /// True if the stream ends once nothing is left; then an unreachable receiver ends the stream, too.
+    /// True if the stream ends once nothing is left; then an unreachable receiver also ends the stream.
     pub once: bool,
 }
 

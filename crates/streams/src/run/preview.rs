@@ -24,8 +24,8 @@ const LINES: usize = 5;
 /// The characters of a line of content.
 const SHOWN: usize = 160;
 
-/// Writes a line for each window that the stream would send now, with the beginning of the first one of each probe. Tells which
-/// probes it would leave, and what its rules watch.
+/// Writes a line for each window that the stream would send now, with the beginning of the first one of each probe.
+/// Names the probes that it would leave out, and the probes that its rules watch.
 pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), ClientError> {
     let StreamConfig { name, servers, credentials, probes, destinations, rules, memory, .. } = config;
     let has_receivers = !destinations.is_empty();
@@ -42,7 +42,7 @@ pub async fn preview(config: StreamConfig, out: &mut impl Write) -> Result<(), C
                 let probe = &status.name;
                 line(
                     out,
-                    &format!("{server_name}: {probe} is left: its window.collectors do not name {name}"),
+                    &format!("{server_name}: {probe} is left out: its window.collectors do not name {name}"),
                 );
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Several windows in one answer, for a feed that has fallen behind.
+//! Several windows in one answer, for a feed that lags.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -77,7 +77,7 @@ impl<'a> NamedSample<'a> {
         self.number.parse().unwrap_or(f64::NAN)
     }
 
-    /// The labels but for the bound of a bucket.
+    /// The labels except the bound of a bucket.
     pub fn labels_of_point(&self) -> impl Iterator<Item = &(&'a str, Cow<'a, str>)> {
         self.labels.iter().filter(|(name, _)| *name != "le")
     }

@@ -74,7 +74,7 @@ impl<'a> Iterator for DocumentPieces<'a> {
     }
 }
 
-/// Reads a line behind its `#`.
+/// Reads the part of a line after its `#`.
 fn metadata<'a>(comment: &'a str, document: &mut SampleDocument<'a>) -> Option<()> {
     let mut words = comment.splitn(3, ' ');
     let (word, name, rest) = (words.next()?, words.next()?, words.next().unwrap_or_default());

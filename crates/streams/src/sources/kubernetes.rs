@@ -1,4 +1,5 @@
-//! The daemons behind a Service of Kubernetes. The API server's list of the Service's endpoints names their nodes and addresses.
+//! The daemons of a Service of Kubernetes. The API server's list of the Service's endpoints names their nodes and
+//! addresses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ pub enum KubernetesError {
     File { path: PathBuf, source: std::io::Error },
     #[error("{0}")]
     Certificates(String),
-    #[error("the API server gives no answer")]
+    #[error("the API server does not answer")]
     Exchange(#[from] reqwest::Error),
     #[error("the API server refuses the list of endpoints ({code}): {message}")]
     Refused { code: u16, message: String },
@@ -110,7 +111,7 @@ impl KubernetesOptions {
         let service = self.service.unwrap_or_else(|| SERVICE.to_owned());
         for (field, name) in [(".namespace", &namespace), (".service", &service)] {
             if !is_name(name) {
-                return Err((field.to_owned(), format!("{name:?} is not a name of Kubernetes")));
+                return Err((field.to_owned(), format!("{name:?} is not a valid name in Kubernetes")));
             }
         }
         let unusable = || (".apiServer".to_owned(), format!("{root} is not a URL; write https://HOST:PORT"));

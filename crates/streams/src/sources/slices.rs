@@ -118,7 +118,7 @@ impl FoundEndpoints {
                 };
                 let name = endpoint.node_name.clone().unwrap_or_else(|| address.to_string());
                 let is_ready = endpoint.conditions.ready.unwrap_or(true);
-                // The names were refused if this were not an address.
+                // A failure is not possible here: bad names have been refused, and the address is valid.
                 let Ok(server) = names.url(port).parse() else { continue };
                 let daemon = DaemonAddress { server, at: Some(SocketAddr::new(address, port)) };
                 match self.0.get(&name) {

@@ -168,7 +168,7 @@ impl Ledger {
         let by_all = if collector.is_none() { seq } else { by_all.unwrap_or_default() };
         if by_all > self.acknowledged {
             self.acknowledged = by_all;
-            // The next list tells what had been lost up to there.
+            // The next list reports the losses before this window.
             self.lost = None;
             self.windows.retain(|seq, _| *seq > by_all);
         }
@@ -260,7 +260,7 @@ impl Ledger {
         let answer = client.try_get(number)?;
         match answer.status {
             200 => self.note(number, &answer.body, Origin::Other),
-            // The clock has closed other windows, which have displaced it.
+            // The clock has closed further windows, and retention has removed this one.
             404 => Ok(()),
             status => bail!("{}: window {number} is listed and is {status}: {}", self.name, answer.text()),
         }

@@ -7,7 +7,7 @@ use twinprobe_tests::random::Random;
 /// The names of probes.
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Something that can be done while the disk is in trouble, too.
+/// Something that can also be done while the disk has errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Sends packets to all probes.
@@ -32,7 +32,8 @@ pub enum Step {
         name: usize,
         packets: u64,
     },
-    /// The same by reading the metrics, which closes a window unless the clock does.
+    /// Sends packets to all probes, and reads the metrics of one. This closes a window unless the clock closes the
+    /// windows.
     Take {
         name: usize,
         packets: u64,

@@ -14,7 +14,7 @@ use super::ledger::{Ledger, Origin};
 use super::plan::{NAMES, Step};
 use crate::scene::{End, Place, Scene};
 
-/// The lease of a probe that shall end.
+/// The lease of a probe that the test lets expire.
 const LEASE: &str = "100ms";
 
 /// The present fault of the disk.
@@ -130,7 +130,8 @@ impl World {
             Health::Well => false,
             // A settlement of a creation that failed would remove the windows that a lease has left.
             Health::Full => is_left,
-            // A change that can be neither synced nor taken back is answered as done, and the log says that it may be undone.
+            // If a change can be neither synced nor taken back, the answer reports success, and the log says that the
+            // change may be lost.
             Health::Failing => true,
         };
         if self.unsure.contains(&name) || is_unsafe {

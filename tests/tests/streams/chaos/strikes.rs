@@ -15,7 +15,7 @@ use crate::scene::{COLLECTOR, Stream};
 
 /// The rounds of full counts.
 pub const ROUNDS: u64 = 100;
-/// Full counts: the first of this many cuts lasts longer than the limits of clients.
+/// In a full run, the first of this many cuts lasts longer than the timeouts of clients.
 const LONG_CUTS: u64 = 12;
 /// Longer than the five seconds that a request to the broker may take, and than the minute of one to a daemon.
 const LONG: [Duration; 2] = [Duration::from_secs(7), Duration::from_secs(65)];
@@ -187,7 +187,7 @@ impl<'a> Chaos<'a> {
         site.start_broker()
     }
 
-    /// The disk of a daemon is full until it could not close a window.
+    /// The disk of a daemon is full until the daemon fails to close a window.
     fn fill_daemon(&mut self, node: usize) -> Result<()> {
         let daemon = self.site.nodes[node].daemon();
         let failures = || daemon.log().matches("windows can't be closed").count();

@@ -321,7 +321,8 @@ fn a_server_of_another_protocol_confirms_nothing() -> Result<()> {
     Ok(())
 }
 
-/// TLS: a collector whose certificate has no signature of an authority gets nothing, nor does one that refuses the stream.
+/// TLS: a collector whose certificate has no signature of an authority gets nothing. A collector that refuses the
+/// stream also gets nothing.
 #[test]
 fn tls_needs_authorities_on_both_sides() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -159,7 +159,7 @@ pub fn by_nfdump(directory: &Path) -> Result<Vec<SeenFlow>> {
         let parts: Vec<&str> = line.split(',').map(str::trim).collect();
         let number = |at: usize| parts[at].parse::<u64>().with_context(|| line.to_owned());
         ensure!(parts.len() == 11, "{line}");
-        // ICMP's type and code stand there as TYPE.CODE.
+        // ICMP's type and code are there as TYPE.CODE.
         let port = match parts[3].split_once('.') {
             Some((kind, code)) => kind.parse::<u64>()? * 256 + code.parse::<u64>()?,
             None => number(3)?,

@@ -189,7 +189,7 @@ fn refusals_about_access_lose_nothing() -> Result<()> {
         (json!({ "passwordFile": wrong }), "401 Unauthorized"),
         (json!({ "url": nowhere }), "404 Not Found"),
         // This answer does not depend on the data, but on the connection.
-        (json!({ "url": elsewhere }), "not even an empty message is taken: 400"),
+        (json!({ "url": elsewhere }), "refuses even an empty message: 400"),
         (json!({ "key": prometheus.path("none") }), "none: No such file"),
     ] {
         let config = configuration(directory.path(), &[&node], &prometheus.receiver(&more), &json!({}))?;

@@ -70,7 +70,7 @@ fn series_of_version_2_have_each_packet_once() -> Result<()> {
     Ok(())
 }
 
-/// If the receiver has later samples of a window, the window is a repeat in 2.0, too.
+/// If the receiver has later samples of a window, the window is also a repeat in 2.0.
 #[test]
 fn repeats_of_version_2_are_known() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -56,7 +56,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends the process in order, so that it writes its data to disk.
+    /// Stops the process properly, so that it writes its data to disk.
     pub fn terminate(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             send_signal(&open_pidfd(child.id())?, libc::SIGTERM);

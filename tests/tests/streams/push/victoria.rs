@@ -50,7 +50,8 @@ impl Victoria {
     }
 }
 
-/// Stream and daemon are killed at any moment, VictoriaMetrics ends in order: it answers before its data is on disk.
+/// Stream and daemon are killed at any moment. VictoriaMetrics is stopped properly, because it answers before its
+/// data is on disk.
 #[test]
 fn victoria_has_each_packet_once() -> Result<()> {
     let mut victoria = Victoria::new()?;

@@ -13,7 +13,7 @@ pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, 
     let (Some(name), 2..) = (query, allowed.len()) else { return Ok(allowed) };
     let Some(asked) = Format::from_name(name) else {
         let known = Format::ALL.map(Format::name).join(", ");
-        let detail = format!("format {name} is not known; possible are {known}");
+        let detail = format!("unknown format {name}; use one of {known}");
         return Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail));
     };
     Ok(if allowed.contains(&asked) { vec![asked] } else { allowed })
@@ -47,7 +47,7 @@ pub fn accept(headers: &HeaderMap) -> Option<String> {
 }
 
 pub fn not_acceptable(available: &[&str]) -> ProblemAnswer {
-    let detail = format!("no type in Accept is available; available are {}", available.join(", "));
+    let detail = format!("Accept has no type that this document has; use one of {}", available.join(", "));
     ProblemAnswer::new(StatusCode::NOT_ACCEPTABLE, detail)
 }
 
@@ -59,7 +59,7 @@ const PARAMETERS: [&str; 3] = ["version", "proto", "encoding"];
 pub struct Range {
     /// In lower case: `text/plain`, `text/*` or `*/*`.
     media_type: String,
-    /// Its values of [`PARAMETERS`].
+    /// The range's values of [`PARAMETERS`].
     parameters: [Option<String>; PARAMETERS.len()],
     quality: f32,
 }

@@ -31,7 +31,7 @@ pub fn check(headers: &HeaderMap) -> Result<(), ProblemAnswer> {
 /// was removed. Only the part that is being written is in memory. A slow client slows its own answer only.
 struct WindowLines {
     run: WindowRun,
-    /// True if a document's shape precedes it where the shape differs from the last one.
+    /// True if the shape of a document is sent before it when it differs from the last shape.
     with_shapes: bool,
     engine: Arc<Engine>,
     /// The number of the window whose document is being written.

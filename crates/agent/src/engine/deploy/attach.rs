@@ -39,8 +39,7 @@ impl Probe {
         old: Option<&Self>,
         lineage: Lineage,
     ) -> Result<Self, EngineError> {
-        // The interfaces are listed no earlier: interfaces that appear from now on are reported once this change is
-        // done.
+        // The list is made only now: the watch reports interfaces that appear later, after this change.
         let WantedInterfaces { interfaces, mut pending, unlisted } =
             wanted(&config, loaded.occasion, &engine.deployer.pods)?;
         let (interfaces, left) = fitting(interfaces, &loaded.directions)?;

@@ -1,5 +1,5 @@
-//! The end of a lease. Packets stop going to the probe, its last window is closed, and the probe is removed. Windows that
-//! no collector has acknowledged stay readable for a while.
+//! The end of a lease. Packets no longer reach the probe, its last window is closed, and the probe is removed. Windows
+//! that no collector has acknowledged stay readable for a while.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

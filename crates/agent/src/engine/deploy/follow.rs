@@ -100,7 +100,7 @@ impl Engine {
         let probes = self.registry.list();
         let looked = tokio::task::spawn_blocking(move || {
             kernel.look();
-            // Offloads may have been switched. The kernel is asked once about each interface, for all probes.
+            // Somebody may have switched offloads. The kernel is asked once about each interface, for all probes.
             let shown: Vec<_> = probes.iter().map(|probe| probe.shown.lock().clone()).collect();
             kernel.host.offloads.look(shown.iter().flat_map(|shown| shown.attached()));
             shown.iter().for_each(|shown| shown.refresh());

@@ -63,7 +63,7 @@ impl LoadedProbe {
     }
 }
 
-/// Returns the first loaded direction of the same interfaces: `plan` may use its maps, too.
+/// Returns the first loaded direction of the same interfaces: `plan` may also use its maps.
 pub fn first_of<'a>(loaded: &'a [LoadedDirection], plan: &DirectionPlan) -> Option<&'a LoadedDirection> {
     loaded.iter().find(|loaded| loaded.plan.own_interface == plan.own_interface)
 }
@@ -88,7 +88,7 @@ pub fn planned(
             plan = plan.on_interface(&own);
             continue;
         }
-        // The first plan has the warnings of the others, too.
+        // The first plan also has the warnings of the others.
         let (other, objects, _) = build();
         plan.directions.extend(other.on_interface(&own).directions);
         parsed.extend(objects);

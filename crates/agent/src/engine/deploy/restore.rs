@@ -107,9 +107,13 @@ impl Engine {
             serials.extend(held.as_ref().map(|held| held.owner.0));
             let reason = match cause {
                 NotAdopted::Anew(reason) => {
-                    tracing::info!(probe = name, reason, "a probe can't be adopted and is deployed anew");
+                    tracing::info!(
+                        probe = name,
+                        reason,
+                        "a probe can't be adopted; the daemon deploys it again"
+                    );
                     anew.extend(stored.clone().map(|stored| (name.clone(), stored)));
-                    format!("it is about to be deployed anew: {reason}")
+                    format!("the daemon deploys it again soon: {reason}")
                 }
                 NotAdopted::Unreadable(reason) => {
                     tracing::error!(

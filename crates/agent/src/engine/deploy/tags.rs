@@ -40,7 +40,7 @@ pub fn warnings(plan: &DirectionPlan, object: &ProbeObject, source: Option<&str>
     unknown.chain(misfit).take(MOST).collect()
 }
 
-/// Returns the line in which the tag stands in quotation marks.
+/// Returns the line that has the tag in quotation marks.
 fn line_of(source: &str, tag: &str) -> Option<u32> {
     let at = source.find(&format!("\"{tag}\""))?;
     u32::try_from(1 + source[..at].matches('\n').count()).ok()

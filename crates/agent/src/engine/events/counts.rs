@@ -47,7 +47,7 @@ impl Engine {
         message("traffic", &InterfaceCounts { time: rfc3339(Moment::now().wall), interfaces })
     }
 
-    /// Adds up what has passed the interfaces of probes. Blocks: a namespace's path may wait for a disk.
+    /// Adds up the traffic of the interfaces of probes. Blocks: a namespace's path may wait for a disk.
     pub fn traffic(&self) -> ProbeTraffic {
         let counted = self.count(false);
         let time = rfc3339(Moment::now().wall);

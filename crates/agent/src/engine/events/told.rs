@@ -13,7 +13,7 @@ use twinprobe_windows::Closed;
 use crate::engine::events::changes::{self, ToldStatus};
 use crate::engine::probe::probe::Probe;
 
-/// The number of changes that a client may be behind before it misses some.
+/// The number of unread changes that a client may have before it misses some.
 const BEHIND: usize = 1024;
 
 /// The messages that clients have got; `None` while no client follows changes.
@@ -97,7 +97,7 @@ impl ChangeTeller {
     }
 
     pub fn tell(&self, about: About, bytes: Bytes) {
-        // An error says that the last client has hung up meanwhile.
+        // An error means that the last client has hung up.
         let _ = self.out.send(ToldChange { about, bytes });
     }
 

@@ -1,5 +1,5 @@
-//! The pods and Services behind addresses: a table in memory, which documents look up. An address whose pod has ended keeps its name
-//! until another pod gets it, so that the last windows of a pod have it.
+//! The pods and Services that have addresses: a table in memory, which documents look up. An address whose pod has
+//! ended keeps its name until another pod gets it, so that the last windows of a pod have it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub struct OwnerBook(Mutex<BookState>);
 struct BookState {
     owners: Arc<AddressOwners>,
     present: HashMap<IpAddr, AddressOwner>,
-    /// False until the first owners are known: these have had their addresses before.
+    /// False until the first owners are known. They had their addresses before the daemon knew them.
     has_begun: bool,
 }
 

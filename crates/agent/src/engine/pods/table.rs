@@ -63,7 +63,7 @@ impl KnownPod {
     }
 }
 
-/// The interfaces and pods that a selector stands for now.
+/// The interfaces and pods that a selector selects now.
 #[derive(Debug, Default)]
 pub struct SelectedPods {
     /// The names and indices of the interfaces.

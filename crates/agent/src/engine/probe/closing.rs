@@ -141,7 +141,7 @@ impl Running {
             let (map, name) = (&reader.metric.map, &reader.metric.name);
             let what = closed.map_or_else(
                 || "the counts are lost".to_owned(),
-                |seq| format!("it is in window {seq}, which was closed for that"),
+                |seq| format!("the old content is in window {seq}, which was closed for it"),
             );
             let message = format!(
                 "metric {name} begins anew: nothing that map {map} has counted fits its new definition; {what}"

@@ -1,4 +1,4 @@
-//! The places where a probe's numbers can't be those of the wire: the headers that its programs read, and the offloads of its
+//! The places where a probe's numbers can't equal those on the wire: the headers that its programs read, and the offloads of its
 //! interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};

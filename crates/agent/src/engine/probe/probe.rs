@@ -43,7 +43,7 @@ pub struct Probe {
     /// The rank of the probe among probes of the same priority; `None` if it was never deployed.
     pub order: Option<u64>,
     pub warnings: Vec<Finding>,
-    /// The parts that only a probe that runs has, beside its state; `None` if it does not run.
+    /// The parts that only a running probe has, beside its state; `None` if it does not run.
     pub running: Option<RunningParts>,
     pub windows: Arc<Windows>,
     /// The turn to read the probe, held by work that takes long. Requests wait here and not on a thread: requests for a
@@ -275,8 +275,8 @@ impl Probe {
         }
     }
 
-    /// Closes the last window of a probe that is about to be removed. If no clock closes windows, the window
-    /// contains the live metrics, too.
+    /// Closes the last window of a probe that is about to be removed. If no clock closes windows, the window also
+    /// contains the live metrics.
     pub fn close_at_end(&self) -> Result<(), EngineError> {
         self.with_running(|running| {
             let by = if running.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Request };

@@ -122,7 +122,7 @@ impl Shown {
         self.exactness.refresh(&self.places, &self.sees);
     }
 
-    /// Returns where the numbers of each attachment are not those of the wire.
+    /// Returns where the numbers of each attachment differ from those on the wire.
     pub fn found(&self) -> Vec<Found> {
         self.exactness.known(&self.places)
     }

@@ -99,7 +99,7 @@ impl OpenWindow {
         };
         let mut file = self.windows.write(&head)?;
         for group in groups(&self.metrics) {
-            // The changes of the sums stand in place of the sums.
+            // The changes of the sums are in place of the sums.
             let is_written = |reader: &MetricState| changes.is_none() || reader.sum.is_none();
             let members = placed.iter().copied();
             let members: Vec<(usize, &MetricState)> =
@@ -230,7 +230,7 @@ fn stored_metric(
 enum CloseStep {
     /// The window is in the maps and journals only.
     Store,
-    /// The window is on disk, and the maps may still have it, too.
+    /// The window is on disk, and may also still be in the maps.
     Empty,
     /// The window was on disk when the daemon began to empty its maps; since then the file was removed or
     /// damaged.

@@ -13,7 +13,7 @@ use twinprobe_kernel::{Extraction, KernelError, MetricMap, Quiesced};
 use crate::engine::error::CloseError;
 use crate::engine::reading::metric::MetricState;
 
-/// The receiver of a window's rows: it takes the place of a metric, and rows.
+/// The receiver of a window's rows: it gets the place of a metric in the window, and then rows.
 pub type RowSink<'a> = dyn FnMut(usize, &RawTable) -> io::Result<()> + 'a;
 
 /// Returns the index of the first metric of each map.
@@ -26,9 +26,9 @@ fn members(metrics: &[MetricState], group: usize) -> impl Iterator<Item = &Metri
     metrics.iter().filter(move |metric| metric.group == group)
 }
 
-/// Moves rows that packets may change meanwhile, or that can only be popped, out of the map of a group into the journal of
-/// the window that has ended, and adds the window to the sums. `boot_time_ns` is the time of the boot by the
-/// wall clock, from which its times count. A second call changes nothing.
+/// Moves rows that packets may change meanwhile, or that can only be popped, out of the map of a group into the journal
+/// of the window that has ended, and adds the window to the sums. `boot_time_ns` is the time of the boot by the wall
+/// clock, from which its times are measured. A second call changes nothing.
 pub fn gather(
     metrics: &mut [MetricState],
     group: usize,
@@ -164,8 +164,8 @@ fn read_maps(
     Ok(())
 }
 
-/// Removes the content of the stored window: empties the map at rest, or forgets the journal. If a map
-/// changes under packets and no document shows it, it is emptied, too.
+/// Removes the content of the stored window: empties the map at rest, or forgets the journal. A map that changes under
+/// packets is also emptied if no document shows it.
 pub fn clear(metrics: &[MetricState], group: usize, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let is_emptied = |metric: &MetricState| match metric.extraction {
@@ -203,7 +203,7 @@ fn pieces(
     Ok(())
 }
 
-/// Hands the rows that `read` reads on to `out`.
+/// Passes the rows that `read` reads to `out`.
 fn written(
     out: &mut dyn FnMut(&RawTable) -> io::Result<()>,
     read: impl FnOnce(&mut dyn FnMut(&mut RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,

@@ -90,7 +90,7 @@ pub struct MetricState {
     pub extraction: Extraction,
     /// The positions of the counters of failed insertions into the map: one for each direction that uses it.
     pub losses: Vec<(usize, usize)>,
-    /// Their sum when the last window ended, if this is known.
+    /// The sum of these counters when the last window ended, if it is known.
     pub lost_before: Option<u64>,
 }
 
@@ -122,11 +122,11 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
     let mut findings = Vec::new();
     let subsystem = &config.subsystem;
     let own_interfaces = config.own_interfaces();
-    // The directions of the first interface come first, then those of the second one, which are planned alike.
+    // The directions of the first interface come first, then the equal plans for the second one.
     let directions = config.directions().count();
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {
         for (index, planned) in own.plan.metrics.iter().enumerate() {
-            // The counters of losses, and maps that no metric shows, come behind the metrics of the configuration.
+            // The counters of losses, and maps that no metric shows, come after the metrics of the configuration.
             let other = || MetricConfig {
                 help: Some(LOSSES.to_owned()),
                 ..MetricConfig::new(planned.request.clone())

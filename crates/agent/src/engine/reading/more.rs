@@ -123,7 +123,7 @@ impl MetricState {
         // Times since the boot are only in baselines of earlier versions, which do not name the boot.
         let fits = sum.rows.add_of(rows, layout, *through, monotonic_zero_ns());
         sum.through = *through;
-        // Rows that named interfaces have become fewer, so that the ages are not theirs.
+        // An adaptation that drops the names of interfaces can merge rows. Then the ages belong to other rows.
         if !is_adapted || sum.rows.ages().len() == part.ages.len() {
             sum.rows.set_ages(&part.ages);
         }
@@ -204,7 +204,7 @@ impl MetricState {
         carried.as_mut().is_none_or(|carried| carried.add_of(rows, of, 0, monotonic_zero_ns()))
     }
 
-    /// The layout of the rows that a window of the metric has.
+    /// The layout of the rows in a window of the metric.
     pub fn stored_layout(&self) -> &Arc<TableLayout> {
         let carried = self.carried.as_ref().filter(|_| !self.carried_fits);
         let kept = self.sum.as_ref().map(|sum| &sum.rows).or(carried);

@@ -101,7 +101,7 @@ impl Engine {
         };
         on_a_thread(replay)?;
         // The sender is dropped if the thread panics.
-        let died = || EngineError::Replay(io::Error::other("the replay ended before its time"));
+        let died = || EngineError::Replay(io::Error::other("the replay ended early"));
         result.await.map_err(|_| died())?
     }
 

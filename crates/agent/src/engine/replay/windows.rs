@@ -28,7 +28,7 @@ use twinprobe_config::ProbeConfig;
 /// The most windows of a replay.
 const MOST_WINDOWS: u64 = 10_000;
 
-/// The next window of a replay; `None` behind the last one.
+/// The next window of a replay; `None` after the last one.
 pub type NextWindow = Result<Option<Delivery>, EngineError>;
 
 /// The windows of a replay, which a channel takes one by one.

@@ -20,7 +20,7 @@ use crate::engine::series::walk::{ChartSink, Mode, Walk};
 const LANES: usize = 4;
 /// Fewer windows are read without further threads.
 const FEW: usize = 8;
-/// The largest distance between a cut and a window with whole sums. The cut moves behind this window.
+/// The largest distance between a cut and a window with whole sums. The cut moves to the end of this window.
 const NEAR: usize = 32;
 
 /// A window, and the point that it belongs to.
@@ -85,7 +85,7 @@ pub fn blocks<'a>(
     cuts.into_iter().map(block).collect()
 }
 
-/// Returns the place behind the window with whole sums that is nearest to `cut`.
+/// Returns the place after the window with whole sums that is nearest to `cut`.
 fn behind_whole(windows: &Windows, entries: &[PointEntry], cut: usize) -> usize {
     let is_whole = |place: &usize| {
         let last = place.checked_sub(1).and_then(|last| entries.get(last));

@@ -23,7 +23,7 @@ impl CompactNumbers {
         self.words.len()
     }
 
-    /// Forgets all numbers, and makes room for `len` keys.
+    /// Removes all numbers, and makes room for `len` keys.
     pub fn begin_anew(&mut self, len: usize) {
         self.wide.clear();
         self.words.clear();

@@ -36,7 +36,7 @@ pub enum Held {
     Whole(KeyedNumbers),
     /// The changes since the window `since`.
     Changes(HeldChanges),
-    /// Another metric, other keys, or no such number.
+    /// The window has another metric, other keys, or no such number.
     Other,
     /// The body could not be read.
     Unread,

@@ -25,7 +25,7 @@ enum Event {
     Rows(Vec<(u32, u32)>),
     /// The window has keys of another type, as after a replacement.
     OtherKeys,
-    /// Its value has another layout, and the number is there.
+    /// The value has another layout, in which the number still exists.
     OtherValue(Vec<(u32, u32)>),
     /// No window has this number.
     Missing,

@@ -137,7 +137,8 @@ impl Values {
     }
 }
 
-/// Returns the number in JSON; `None` for a float that JSON does not have. An integer of more than 64 bits becomes a float.
+/// Returns the number in JSON; `None` for a float that JSON can't express. An integer of more than 64 bits becomes a
+/// float.
 pub fn json(number: Number) -> Option<JsonNumber> {
     match number {
         Number::Float(number) => JsonNumber::from_f64(number),

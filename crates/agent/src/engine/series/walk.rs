@@ -182,7 +182,7 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// Takes other numbers of keys that are known.
+    /// Takes the changed numbers of known keys.
     fn change(&mut self, ids: &[u32], numbers: &NumberColumn, adder: &mut dyn ChartSink) {
         let (of_ids, growths) = &mut self.added;
         of_ids.clear();

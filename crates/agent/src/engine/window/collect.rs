@@ -140,7 +140,7 @@ impl WindowRun {
         Self { of, store, left, open: VecDeque::new(), metrics: Vec::new() }
     }
 
-    /// Opens the next window; `None` after the last one. An error is about a window that is there and can't be read.
+    /// Opens the next window; `None` after the last one. An error is about an existing window that can't be read.
     pub async fn next(&mut self) -> Result<Option<RunWindow>, EngineError> {
         if self.open.is_empty() {
             self.open_some().await?;

@@ -54,7 +54,7 @@ pub struct Delivery {
     /// The origin of the numbers; `None` for windows of earlier versions.
     pub origin: Option<Arc<DocumentOrigin>>,
     pub interfaces: Vec<String>,
-    /// The reasons why the numbers are not those of the wire; `None` if they are.
+    /// The reasons why the numbers differ from those on the wire; `None` if they do not.
     pub approximate: Option<String>,
     pub subject: ReadingSubject,
     /// The facts about the machine that encoders need. Those of a stored window are from the time when the window was

@@ -17,7 +17,7 @@ pub struct Keeper {
     free: Option<Keeping>,
 }
 
-/// The end of the file, where a table is being written: chunks of rows, each behind its length in bytes.
+/// The end of the file, where a table is being written: chunks of rows, each after its length in bytes.
 #[derive(Debug)]
 pub struct Keeping {
     spool: Spool,
@@ -82,7 +82,7 @@ impl Keeping {
 }
 
 impl Kept {
-    /// Reads the next chunk, and moves the beginning behind it; `None` at the end.
+    /// Reads the next chunk, and moves the beginning to the end of the chunk; `None` at the end.
     pub async fn chunk(&mut self) -> io::Result<Option<Arc<RawTable>>> {
         let mut rest = self.clone();
         let read = move || rest.read().map(|rows| (rows, rest));

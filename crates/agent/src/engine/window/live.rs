@@ -21,14 +21,14 @@ use crate::engine::window::kept::{Keeping, Kept};
 /// The number of chunks that are read ahead of the client: a client or a writer that waits for a processor does not stop the
 /// reading for some milliseconds.
 const AHEAD: usize = 8;
-/// The time that a client has for each chunk once the probe was deleted.
+/// The longest wait until a client takes a chunk, once the probe was deleted.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The maps of a metric and the life of its probe. The probe's maps must not live as long as a slow client.
 #[derive(Clone, Debug)]
 pub struct LiveMap {
     pub maps: Vec<(MapOfInterface, Arc<MetricMap>)>,
-    /// The layout of the rows that the maps have.
+    /// The layout of the rows of the maps.
     pub layout: Arc<TableLayout>,
     /// A channel that closes when the probe is replaced or deleted.
     pub gone: watch::Receiver<()>,
@@ -56,7 +56,7 @@ enum LiveMessage {
 
 impl LiveMap {
     /// Starts to read, and to keep the rows if there is a place for them. Each reading has a thread of its own, because
-    /// it waits for its client: on the threads that all requests share, other requests would wait, too.
+    /// it waits for its client: on the threads that all requests share, other requests would also wait.
     pub fn rows(self, keeping: Option<Keeping>) -> Result<LiveRows, Broken> {
         let (sender, messages) = mpsc::channel(AHEAD);
         let runtime = Handle::current();

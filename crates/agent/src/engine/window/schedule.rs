@@ -44,9 +44,9 @@ pub struct Timetable {
 #[derive(Debug, Default)]
 struct WaitingProbes {
     probes: BTreeMap<(Instant, u64), Scheduled>,
-    /// The number of probes that were ever entered, which tells those of one instant apart.
+    /// The number of probes that were entered so far. It distinguishes probes of the same instant.
     entered: u64,
-    /// The instant until which a thread waits; `None` within if there is no tick.
+    /// The instant until which a thread waits; the inner `None` means that there is no tick.
     until: Option<Option<Instant>>,
     ended: bool,
 }

@@ -81,7 +81,7 @@ impl Engine {
     }
 }
 
-/// The facts about a probe that need no lock which a reading holds.
+/// The facts about a probe that are available even while a reading holds its locks.
 fn facts(probe: &Probe, names: &InterfacePods) -> ProbeFacts {
     let sums = probe.sums.lock().clone();
     let shown = probe.shown.lock().clone();

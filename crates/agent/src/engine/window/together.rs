@@ -136,7 +136,7 @@ fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
             None => {}
         }
     }
-    // The first caller waits for the disk, and commits the changes of all others, too.
+    // The first caller waits for the disk, and also commits the changes of all others.
     for (mut one, new) in stored {
         if new.is_some_and(|new| one.step(|running| running.open.list(new)).is_none()) {
             continue;

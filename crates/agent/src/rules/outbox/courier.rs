@@ -63,7 +63,7 @@ impl Courier {
     /// Takes the outcome of an attempt that has ended.
     pub fn take(&mut self) -> Option<DeliveryOutcome> {
         let ended = self.ended.pop();
-        // An attempt that has panicked is gone; the next start of the daemon repeats it.
+        // An attempt that has panicked has no outcome; the next start of the daemon repeats it.
         ended.or_else(|| self.running.try_join_next()?.ok())
     }
 

@@ -40,7 +40,7 @@ impl StoredRule {
 }
 
 impl RuleRunner {
-    /// Notes what has become of notifications, and sends those whose time has come.
+    /// Records the outcomes of attempts, and sends the notifications that are due.
     pub(in crate::rules) async fn deliver(&mut self) -> Result<(), EngineError> {
         while let Some((key, sent)) = self.courier.take() {
             crash::point("rule_notified");

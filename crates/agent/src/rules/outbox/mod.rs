@@ -1,4 +1,4 @@
-//! Notifications of rules on their way to receivers. They hold up neither windows nor other actions.
+//! Notifications of rules on their way to receivers. They delay neither windows nor other actions.
 
 pub mod courier;
 mod delivery;

@@ -219,8 +219,8 @@ mod tests {
             ("5353u", None),
             ("(50 + 3)", None),
             ("OTHER", None),
-            ("5s", Some("--define PORT=5s: the default, 53, is a number, and 5s is none")),
-            ("0.5", Some("--define PORT=0.5: the default, 53, is a number, and 0.5 is none")),
+            ("5s", Some("--define PORT=5s: 5s is not a number, but the default 53 is")),
+            ("0.5", Some("--define PORT=0.5: 0.5 is not a number, but the default 53 is")),
         ] {
             let defined = changed(|changes| changes.define = vec![("PORT".to_owned(), value.to_owned())]);
             assert_eq!(defined.err().as_deref(), expected, "{value}");

@@ -77,7 +77,7 @@ fn author(entry: &HistoryEntry) -> String {
     }
 }
 
-/// Returns the address or the file behind a change, or the local user with the program.
+/// Returns the author of a change: an address, a file, or the local user with the program.
 fn origin(from: Option<&Value>) -> String {
     let text = |name: &str| from.and_then(|from| from[name].as_str());
     if let Some(place) = text("address").or_else(|| text("file")) {

@@ -71,8 +71,8 @@ struct Metadata {
 }
 
 impl FleetFile {
-    /// Reads the objects of a file in YAML or JSON; `-` is the standard input. Documents of YAML are separated by `---`. Sources
-    /// that configurations name by `source_file` are read, too.
+    /// Reads the objects of a file in YAML or JSON; `-` is the standard input. Documents of YAML are separated by
+    /// `---`. Also reads the sources that configurations name by `source_file`.
     pub fn read(path: &Path) -> Result<Vec<Self>, CommandError> {
         let is_stdin = path == Path::new("-");
         let text = if is_stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
@@ -84,8 +84,8 @@ impl FleetFile {
     }
 }
 
-/// Returns the documents of a text. Each has as many empty lines before it as the file has lines there, so that its mistakes
-/// have the lines of the file. A document without content is left out, unless all are.
+/// Returns the documents of a text. Each has as many empty lines before it as the file has lines there, so that its
+/// mistakes have the lines of the file. A document without content is left out, unless all documents are empty.
 fn documents(text: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     for (before, line) in text.lines().enumerate() {

@@ -54,7 +54,7 @@ pub async fn roll_out(
     Ok(FleetOutcome::reached(&survey, Reached::Complete))
 }
 
-/// Takes one step up to its verdict.
+/// Takes one step, and waits for its verdict.
 async fn take(survey: &mut Survey<'_>, step: &RolloutStep, message: &str) -> StepVerdict {
     let began = Timestamp::now();
     let names = names(survey, step);

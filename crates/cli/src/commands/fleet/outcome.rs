@@ -56,7 +56,7 @@ impl FleetNode {
 }
 
 impl FleetOutcome {
-    /// The state of things, without a rollout.
+    /// The present state, without a rollout.
     pub fn found(survey: &Survey<'_>) -> Self {
         let is_complete = survey.nodes.iter().all(|node| survey.reports.contains_key(&node.name));
         match is_complete {

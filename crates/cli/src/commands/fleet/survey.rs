@@ -116,7 +116,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Returns the daemons that have these labels. That there is none is an error.
+/// Returns the daemons that have these labels. Fails if no daemon has them.
 pub fn selected<'a>(
     session: &'a Session,
     labels: &BTreeMap<String, String>,

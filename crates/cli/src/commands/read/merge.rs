@@ -32,7 +32,7 @@ struct Rules {
 }
 
 impl Rules {
-    /// Returns the rules that a daemon has for a metric, or that its configuration has.
+    /// Returns the rules of a metric from a daemon, or from its configuration.
     fn of(status: Option<&Value>, direction: &str, name: &str) -> Self {
         let configured = rules(status.map(|status| &status["config"]), direction, name);
         let Some(joins) = status.and_then(|status| status["joins"].as_array()) else {

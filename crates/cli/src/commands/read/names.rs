@@ -22,7 +22,7 @@ pub struct NamesCommand {
     view: ViewOption,
 }
 
-/// The thing that a name is requested for.
+/// The address or port whose name is requested.
 #[derive(Clone, Debug)]
 enum Asked {
     Address(IpAddr),

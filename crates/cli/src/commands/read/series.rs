@@ -100,7 +100,7 @@ impl SeriesCommand {
     }
 }
 
-/// Asks for some keys. A key that the chart lacks may be one as the heading has it.
+/// Asks for some keys. A key that the chart lacks may be in the form of the heading.
 async fn of_keys(
     client: &Client,
     name: &str,
@@ -126,7 +126,7 @@ async fn of_keys(
     Ok(client.series(name, &with(keys)).await?)
 }
 
-/// Tells whether a key is written so, as in documents.
+/// Tells whether `text` is this key in the form of documents.
 fn is_written(key: &Value, text: &str) -> bool {
     key.as_str() == Some(text) || serde_json::from_str::<Value>(text).is_ok_and(|wanted| wanted == *key)
 }
@@ -161,8 +161,8 @@ async fn only(client: &Client, name: &str) -> Result<String, CommandError> {
     }
 }
 
-/// Returns the title of a key: its text, or its parts' texts. Two or more numbers have their names, as in the console: `vlan=7`. Ports
-/// stand beside their addresses.
+/// Returns the title of a key: its text, or its parts' texts. Two or more numbers have their names, as in the console:
+/// `vlan=7`. Ports are beside their addresses.
 fn title(key: &Value) -> String {
     let is_bare = |(name, part): &(&String, &Value)| {
         let is_port = name.rsplit(['_', '.']).next().is_some_and(|word| word.eq_ignore_ascii_case("port"));

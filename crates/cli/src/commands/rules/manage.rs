@@ -130,7 +130,7 @@ fn done(verb: &'static str, answer: Value) -> Done {
     Done { verb, places: String::new(), warnings: Vec::new(), ns_per_packet: None, answer }
 }
 
-/// Makes a table of the rules of daemons, which have names if they are several.
+/// Makes a table of the rules of daemons. It has the names of the daemons if there are several.
 fn table(lists: &[(Option<&str>, &Vec<RuleStatus>)], screen: Screen) -> String {
     if lists.iter().all(|(_, rules)| rules.is_empty()) {
         return "no rules\n".to_owned();

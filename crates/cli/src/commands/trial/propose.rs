@@ -23,7 +23,7 @@ use crate::output::print;
 const XDP: &[u8] = b"xdp";
 /// The words of refusals of programs that are for another hook.
 const ELSEWHERE: [&str; 3] = ["runs other programs", "belong to other hooks", "which the hook "];
-/// The name of a probe whose file has none that a probe can have.
+/// The name of a probe whose file's name can't be the name of a probe.
 const UNNAMED: &str = "probe";
 
 #[derive(Debug, Args)]
@@ -70,10 +70,10 @@ enum MapPart {
     Counts,
     /// The program needs its entries for later packets.
     State,
-    /// Its entries come from a loader.
+    /// A loader fills it before the first packet.
     Filled,
     Events,
-    /// The daemon refuses a metric of it for this reason.
+    /// The reason why the daemon refuses a metric of the map.
     Refused(String),
 }
 
@@ -114,7 +114,7 @@ impl Propose {
         chosen(tried, self.is_for_tc())
     }
 
-    /// Tells whether the program never mentions XDP, as sections and types for XDP do.
+    /// Tells whether no section and no type of the program is for XDP.
     fn is_for_tc(&self) -> bool {
         let bytes = std::fs::read(&self.program).unwrap_or_default();
         !bytes.windows(XDP.len()).any(|part| part == XDP)

@@ -93,7 +93,8 @@ async fn names_that_lead_out_of_the_folder_mean_files_in_it() {
     assert!(log.contains("common/sizes.h:3:9: error") && !log.contains('='), "{log}");
 }
 
-/// clang 14 takes the text of a header whose first declaration comes from a macro for missing, and then refuses inline assembly.
+/// If the first declaration of a header comes from a macro, clang 14 loses the text of the header, and then refuses
+/// inline assembly.
 #[tokio::test]
 async fn headers_that_begin_with_a_macro_may_be_beside_inline_assembly() {
     let list = [

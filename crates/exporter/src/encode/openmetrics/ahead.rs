@@ -1,6 +1,6 @@
-//! Samples that a walk writes before their turn. The samples of a family stand together, and a row of structs has samples
-//! in many families. With a walk over the table for each family, the time for a struct of thousands of members would grow
-//! with the square of its size. Therefore a walk writes some of the next families together with its own.
+//! Samples that a walk writes before their turn. The samples of a family must be together, and a row of structs has
+//! samples in many families. With a walk over the table for each family, the time for a struct of thousands of members
+//! would grow with the square of its size. Therefore a walk writes some of the next families together with its own.
 
 use std::collections::HashMap;
 

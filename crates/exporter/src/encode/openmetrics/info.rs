@@ -36,7 +36,7 @@ pub fn approximations<'a>(probes: impl IntoIterator<Item = (&'a str, &'a str)>) 
         if out.is_empty() {
             out.extend_from_slice(
                 b"# TYPE twinprobe_approximate info\n\
-                  # HELP twinprobe_approximate Why the numbers of a probe are not those of the wire.\n",
+                  # HELP twinprobe_approximate Why the numbers of a probe differ from those on the wire.\n",
             );
         }
         out.extend_from_slice(b"twinprobe_approximate_info{probe=\"");
@@ -47,7 +47,8 @@ pub fn approximations<'a>(probes: impl IntoIterator<Item = (&'a str, &'a str)>) 
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Writes a family of type `info` with a sample for each interface of a probe that leads to a pod. Writes nothing if there are none.
+/// Writes a family of type `info` with a sample for each interface of a probe that is a pod's. Writes nothing if there
+/// are none.
 pub fn pods<'a>(probes: impl IntoIterator<Item = (&'a str, &'a BTreeMap<String, PodNames>)>) -> String {
     let mut out = Vec::new();
     for (probe, pods) in probes {
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(
             approximations([("a", "\"why\"")]),
             "# TYPE twinprobe_approximate info\n\
-             # HELP twinprobe_approximate Why the numbers of a probe are not those of the wire.\n\
+             # HELP twinprobe_approximate Why the numbers of a probe differ from those on the wire.\n\
              twinprobe_approximate_info{probe=\"a\",reason=\"\\\"why\\\"\"} 1\n"
         );
         assert_eq!(approximations([]), "");

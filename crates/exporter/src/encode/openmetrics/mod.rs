@@ -26,7 +26,7 @@
 //!   ([`names::collisions`]). For probes of earlier versions, and for families with the name of one of the
 //!   daemon's own, the encoder leaves out the second one and counts it.
 //! - Different keys have different labels, with any bytes. The encoder escapes bytes that the text of a value
-//!   leaves out (bytes behind a NUL, payloads of NaNs). Padding that is not zero is the label `padding`. See
+//!   leaves out (bytes after a NUL, payloads of NaNs). Padding that is not zero is the label `padding`. See
 //!   `decode/key.rs`.
 
 pub mod ahead;

@@ -64,7 +64,7 @@ struct TableWalk {
     total: Option<HistogramSums>,
     /// The latest rows, prepared, and the next one to be written; `None` if all are written.
     rest: Option<(RawTable, usize)>,
-    /// The parts of later families that the walk writes, too.
+    /// The parts of later families that the walk also writes.
     beside: Vec<Beside>,
 }
 

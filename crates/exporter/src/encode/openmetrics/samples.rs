@@ -326,7 +326,7 @@ pub mod tests {
 
     use super::*;
 
-    /// Returns the layout of a struct of bytes with these names, and padding behind them up to the size.
+    /// Returns the layout of a struct of bytes with these names, and padding after them up to the size.
     pub fn record(size: usize, names: &[&str]) -> Layout {
         let member = |(index, name): (usize, &&str)| Member {
             name: (*name).to_owned(),

@@ -41,7 +41,7 @@ pub struct MetricSeries {
 pub struct Count {
     /// All rows, including duplicates.
     pub rows: usize,
-    /// The rows whose key an earlier row had.
+    /// The rows with the key of an earlier row.
     pub duplicates: usize,
     /// The rows above the limit of the metric: they share one sample.
     pub surplus: usize,

@@ -13,7 +13,7 @@ use crate::encode::openmetrics::names::family::TOTAL;
 /// the number of its series.
 const MOST: usize = 4 << 20;
 
-/// The conversion. Each part of the page that it is given has whole lines.
+/// The conversion of a page, part by part. Each part has whole lines.
 #[derive(Debug, Default)]
 pub struct Delimited {
     /// The name of the family in OpenMetrics, without the ending of its samples.

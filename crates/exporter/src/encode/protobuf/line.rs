@@ -21,7 +21,7 @@ impl SampleLine {
             Some(rest) => labels(rest)?,
             None => (Vec::new(), rest),
         };
-        // The text behind the number is an exemplar, which has no place here.
+        // The text after the number is an exemplar, which has no place here.
         let number = rest.trim_start().split(' ').next()?;
         let value: f64 = number.parse().ok()?;
         let count = number.parse().unwrap_or(if value > 0.0 { value as u64 } else { 0 });
@@ -50,7 +50,7 @@ fn labels(mut rest: &str) -> Option<(Vec<LabelMessage>, &str)> {
     }
 }
 
-/// Returns the text up to `end` without its escapes, and the rest behind `end`.
+/// Returns the text up to `end` without its escapes, and the rest after `end`.
 pub fn unescaped(text: &str, end: Option<char>) -> (String, &str) {
     let mut plain = String::new();
     let mut chars = text.char_indices();

@@ -28,7 +28,7 @@ pub fn fill_in(histogram: &mut HistogramMessage) {
         })
         .collect();
     histogram.schema = Some(SCHEMA);
-    // Slot 0 counts zeros, too; the next one begins where the bucket of zeros ends.
+    // Slot 0 also counts zeros; the next one begins where the bucket of zeros ends.
     histogram.zero_threshold = Some(2_f64.powi(shift + 1));
     histogram.zero_count = counts.first().copied();
     let used = |slot: &usize| counts[*slot] > 0;

@@ -1,5 +1,5 @@
 //! One dispatcher program for each interface and hook that has probes. Adding, removing or replacing a probe loads a
-//! new revision and puts it behind the same link: every packet sees one revision or the other.
+//! new revision and puts it into the same link: every packet sees one revision or the other.
 //!
 //! Dispatchers outlive the daemon. A later daemon [opens](Dispatchers::open) them, and each probe adds itself
 //! again to its dispatchers. Then [`Dispatchers::settle`] makes the programs in the kernel match, even after

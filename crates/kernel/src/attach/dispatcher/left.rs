@@ -128,7 +128,7 @@ impl Dispatchers {
 
 fn not_settled(place: &HookPoint, error: &AttachError) {
     let (interface, error) = (&place.interface, with_causes(error));
-    tracing::error!(interface, error, "a dispatcher could not be set to the present probes");
+    tracing::error!(interface, error, "a dispatcher could not be changed to the current probes");
 }
 
 /// Detaches what `pins` hold and removes `pins`. `known`: the namespace, if the caller has it. After an error another
@@ -140,7 +140,9 @@ fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
         let known = known.filter(|known| known.id() == netns);
         match detach(pins, known, netns, ifindex, hook) {
             Err(error) if !is_final(&error) => return Err(error),
-            Err(error) => tracing::debug!(pins = %pins.display(), %error, "these pins were attached nowhere"),
+            Err(error) => {
+                tracing::debug!(pins = %pins.display(), %error, "nothing was attached for these pins");
+            }
             Ok(()) => {}
         }
     }

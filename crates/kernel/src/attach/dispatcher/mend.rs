@@ -18,7 +18,7 @@ use crate::net::rtnl::socket::NetlinkSocket;
 /// The program that packets at a place meet.
 enum PlaceProgram {
     Ours,
-    /// Another program runs behind the daemon's link.
+    /// The daemon's link runs another program.
     Another,
     Nothing,
 }

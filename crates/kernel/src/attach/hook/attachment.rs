@@ -109,8 +109,8 @@ impl Attachment {
         Ok(None)
     }
 
-    /// Pins the attachment, so that it stays when the daemon ends. Others than links stay anyway, and have pins of their
-    /// own.
+    /// Pins the attachment, so that it stays when the daemon ends. Attachments other than links stay anyway, and have
+    /// pins of their own.
     pub fn pin(&self, pins: &Path) -> io::Result<()> {
         match self {
             Self::Link(link, mode) => object::obj_pin(link.as_fd(), &pins.join(link_pin(mode))),

@@ -46,8 +46,8 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Has libxdp's dispatcher at `place` call `program`; `None` if there is no such dispatcher, or no `xdp-loader` to ask.
-    /// Call this in the interface's namespace.
+    /// Makes libxdp's dispatcher at `place` call `program`; `None` if there is no such dispatcher, or no `xdp-loader`
+    /// to ask. Call this in the interface's namespace.
     pub fn join(
         place: &HookPoint,
         request: XdpRequest,

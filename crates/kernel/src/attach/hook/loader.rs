@@ -35,7 +35,7 @@ pub struct XdpLoader {
 }
 
 impl XdpLoader {
-    /// Has this process use the loader. A second one is ignored.
+    /// Makes this process use the loader. A second one is ignored.
     pub fn introduce(self) {
         let _ = KNOWN.set(self);
     }

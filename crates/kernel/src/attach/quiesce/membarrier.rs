@@ -1,7 +1,7 @@
 //! `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is `synchronize_rcu` and takes milliseconds. Programs run inside RCU read
 //! sections.
 //!
-//! With a single CPU online the call returns at once: the caller runs on that CPU, so no softirq does. With
+//! With a single CPU online the call returns at once: the caller runs on that CPU, so no softirq runs there. With
 //! preemptible softirqs, a softirq may still be running on the CPU. `MEMBARRIER_CMD_GLOBAL_EXPEDITED` waits
 //! for no softirq at all.
 
@@ -18,7 +18,7 @@ pub fn prepare() -> io::Result<()> {
     if membarrier_query().contains_command(MembarrierCommand::Global) {
         return Ok(());
     }
-    // If the kernel refuses every call, the query lists no command, too. The error of the call itself gives
+    // If the kernel refuses every call, the query also lists no command. The error of the call itself gives
     // the reason.
     match membarrier(MembarrierCommand::Global) {
         Err(Errno::INVAL) => Err(io::Error::other("the kernel has no MEMBARRIER_CMD_GLOBAL (nohz_full)")),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// The time to wait for one method before the next one starts, too: longer than any usually takes on a busy
+/// The time to wait for one method before the next one also starts: longer than any usually takes on a busy
 /// machine.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 

@@ -87,8 +87,8 @@ pub fn join(
     Ok(Some(whole(&changed, pass)))
 }
 
-/// Returns a program without its calls through tables: nothing fills a table, so that the program continues
-/// behind each call.
+/// Returns a program without its calls through tables: nothing fills a table, so that the program continues after each
+/// call.
 fn without_calls(function: &Function, first: usize) -> Result<Function, CallError> {
     let calls: Vec<InstructionIndex> = tail_calls(&function.instructions).collect();
     let instructions = without_tables(&function.instructions, first);
@@ -198,7 +198,7 @@ fn leave(slots: &[(u32, usize)]) -> Vec<bpf_insn> {
     out
 }
 
-/// Returns the loop around the programs, and the programs behind it.
+/// Returns the loop around the programs, and the programs after it.
 fn whole(programs: &[Function], pass: i32) -> Function {
     let count = programs.len();
     let check = 2 + CALL * count;

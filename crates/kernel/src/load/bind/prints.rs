@@ -1,8 +1,7 @@
-//! Calls that print. `bpf_trace_printk` takes three numbers for its format in any case, and reads as many as
-//! the format asks for. A compiler leaves old content in the other registers, perhaps an address, and the
-//! analysis would take it for a printed number. With a known format, these registers become 0. The result,
-//! the length of the print, becomes 0 everywhere: it would tell the program about memory that only the format
-//! reads.
+//! Calls that print. `bpf_trace_printk` takes three numbers for its format in any case, and reads as many as the format
+//! asks for. A compiler leaves old content in the other registers, perhaps an address, and the analysis would treat it
+//! as a printed number. With a known format, these registers become 0. The result, the length of the print, becomes 0
+//! everywhere: it would tell the program about memory that only the format reads.
 
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
@@ -78,7 +77,7 @@ mod tests {
         for body in [
             "PRINT(\"seen\");",
             "PRINT(\"%d %%\", 7);",
-            // The print shows the bytes behind a pointer, and not the pointer.
+            // The print shows the bytes to which a pointer leads, and not the pointer.
             "PRINT(\"%pI4 %s\", data, seen);",
             "static const char one[] = \"none\", other[] = \"no...\";
              if (seen[0]) print(one, 5); else if (seen[1]) print(other, 6);",

@@ -56,7 +56,7 @@ impl Adder {
 const FOUND: u32 = 2;
 const MISSING: i32 = 1;
 
-/// The offset of the numbers in a packet, behind the key.
+/// The offset of the numbers in a packet, after the key.
 const fn start(key_size: usize) -> usize {
     key_size.next_multiple_of(8)
 }

@@ -64,7 +64,7 @@ impl Fields {
     }
 }
 
-/// Adds the changes since the copy, while programs add, too. Returns the keys of the entries that do not fit, except
+/// Adds the changes since the copy while programs also add. Returns the keys of the entries that do not fit, except
 /// those that are `known` not to fit.
 pub fn add_changes(
     map: &OwnedFd,

@@ -1,6 +1,6 @@
-//! The exchange of a field in a value that programs write to at the same time. The program writes a field
-//! only if it still has the value behind the computation of the new one; its neighbours stay unchanged. Only
-//! a program can do that, so the daemon generates a small one for the map.
+//! The exchange of a field in a value that programs write to at the same time. The program writes a field only if the
+//! field still has the value from which the new one was computed; its neighbours stay unchanged. Only a program can do
+//! that, so the daemon generates a small one for the map.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -109,7 +109,7 @@ const DONE: u32 = 2;
 const CHANGED: u32 = 3;
 const MISSING: u32 = 1;
 
-/// The offset of the numbers in a packet, behind the key.
+/// The offset of the numbers in a packet, after the key.
 const fn start(key_size: usize) -> usize {
     key_size.next_multiple_of(8)
 }

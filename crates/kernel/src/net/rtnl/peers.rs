@@ -1,5 +1,5 @@
-//! Interfaces whose other end is in another network namespace. The kernel has a number for such a namespace, which it gives when
-//! it lists the interface.
+//! Interfaces whose other end is in another network namespace. When the kernel lists such an interface, it gives a
+//! number of the other namespace.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -168,7 +168,7 @@ fn error_of(payload: &[u8]) -> Option<i32> {
     }
 }
 
-/// A message to the kernel, which is answered by one that ends the answers.
+/// A request to the kernel. A message of its own marks the end of the answer.
 #[derive(Debug)]
 pub struct Request(Vec<u8>);
 

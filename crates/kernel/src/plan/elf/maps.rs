@@ -69,7 +69,7 @@ fn name_maps_of(builder: &mut Builder<'_>, maps: SectionId) -> Vec<MapPointer> {
             relocations[index].symbol = Some(symbol);
         }
     }
-    // aya-obj would take such a symbol for a map.
+    // aya-obj would treat such a symbol as a map.
     section_symbols.into_iter().for_each(|symbol| builder.symbols.get_mut(symbol).delete = true);
     pointers
 }
@@ -90,7 +90,7 @@ pub fn unused(builder: &Builder<'_>) -> BTreeSet<String> {
     unused.map(|symbol| String::from_utf8_lossy(symbol.name.as_slice()).into_owned()).collect()
 }
 
-/// Reads the number that stands at the place of a relocation: a pointer in `.maps`, the immediate of an instruction in
+/// Reads the number at the place of a relocation: a pointer in `.maps`, the immediate of an instruction in
 /// code.
 fn addend(builder: &Builder<'_>, target: SectionId, pointer: bool, offset: u64) -> Option<u64> {
     let section = builder.sections.get(target);

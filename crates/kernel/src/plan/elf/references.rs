@@ -43,7 +43,7 @@ pub fn misplaced(builder: &Builder<'_>) -> Vec<Misplaced> {
     misplaced
 }
 
-/// Tells whether aya-obj takes a section for code.
+/// Tells whether aya-obj treats a section as code.
 fn is_code(section: &Section<'_>) -> bool {
     section.sh_flags & u64::from(SHF_EXECINSTR) != 0 || section.name.as_slice().starts_with(b".text")
 }

@@ -25,7 +25,7 @@ pub const SECTION: u32 = 15;
 #[derive(Debug)]
 pub struct Forgotten {
     pub section: Vec<u8>,
-    /// Its place in the section, in bytes.
+    /// The place of the function in the section, in bytes.
     pub code: Range<u64>,
 }
 
@@ -162,7 +162,8 @@ impl Types {
         }
     }
 
-    /// Gives the slots of prog-arrays (`__array(values, int (void *))`) another name: aya-obj takes all `values` for maps.
+    /// Gives the slots of prog-arrays (`__array(values, int (void *))`) another name: aya-obj treats all `values` as
+    /// maps.
     pub fn rename_slots_of_programs(&mut self) {
         let structs = self.each().filter(|(_, kind, _)| *kind == STRUCT);
         let members = structs.flat_map(|(_, _, at)| self.parts(at));

@@ -179,7 +179,7 @@ fn key(layout: &TableLayout, value: &Value, max_entries: u32) -> Result<Box<[u8]
     }
 }
 
-/// Writes a prefix such as `10.0.0.0/8` into a key of a trie, behind its length.
+/// Writes a prefix such as `10.0.0.0/8` into a key of a trie, after its length.
 fn prefix(text: &str, key: &mut [u8]) -> Result<(), String> {
     let refuse = || {
         let example = if key.len() == PREFIX + 16 { "2001:db8::/32" } else { "10.0.0.0/8" };
@@ -202,7 +202,7 @@ fn prefix(text: &str, key: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Clears the bits behind a prefix, so that one prefix has one key.
+/// Clears the bits after a prefix, so that one prefix has one key.
 fn clear_rest(bits: &mut [u8], length: usize) {
     for (index, byte) in bits.iter_mut().enumerate() {
         let kept = length.saturating_sub(8 * index).min(8);

@@ -58,7 +58,7 @@ fn readable(what: &str, spec: &MapSpec, possible: impl Fn(MapKind) -> bool) -> R
         let maps = MapKind::ALL.into_iter().filter(|kind| possible(*kind)).map(MapKind::name);
         let kinds: Vec<&str> = maps.chain(EventKind::ALL.map(EventKind::name)).collect();
         let (number, kinds) = (spec.map_type, kinds.join(", "));
-        format!("{what} of BPF map type {number}, which can't be read as a metric; possible are {kinds}")
+        format!("{what} of BPF map type {number}, which can't be read as a metric; use one of {kinds}")
     })
 }
 

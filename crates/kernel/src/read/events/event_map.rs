@@ -76,7 +76,7 @@ impl EventReader {
         matches!(self, Self::Perf(_))
     }
 
-    /// Makes rings for CPUs that have come online, and has `waiter` wait for them as well.
+    /// Makes rings for CPUs that have come online, and makes `waiter` wait for them as well.
     pub fn follow_cpus(&mut self, waiter: &mut Waiter) -> io::Result<()> {
         if let Self::Perf(buffers) = self
             && buffers.follow(&cpus::online_cpus()?)?

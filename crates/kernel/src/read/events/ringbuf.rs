@@ -56,7 +56,7 @@ impl RingBuffer {
         Ok(())
     }
 
-    /// Takes the mapping of the ring away: its pages count twice as memory of this process. Records stay in the ring,
+    /// Removes the mapping of the ring: its pages count twice as memory of this process. Records stay in the ring,
     /// and nothing is read until it is mapped again.
     pub fn unmap(&mut self) {
         self.data = None;

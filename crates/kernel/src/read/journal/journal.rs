@@ -236,7 +236,7 @@ impl Journal {
         let room: usize = self.segments.iter().map(Segment::slots).sum();
         let popped = self.layout.kind.family() == MapFamily::Fifo;
         if started.checked_sub(done).is_none_or(|open| popped && open > 1) || started > room {
-            return Err(format!("{done} of {started} rows are said to be in {room} slots"));
+            return Err(format!("the header says {done} of {started} rows, but there are {room} slots"));
         }
         if let Some((segment, slot)) = self.place(done).filter(|_| popped && started > done) {
             let expected = self.segments[0].expected().to_vec();

@@ -37,7 +37,7 @@ const DOUBLINGS: usize = 8;
 /// small ones.
 const ELEMENT: usize = size_of::<u64>();
 
-/// The kind of map behind a journal's rows, and the sizes of key and value in bytes.
+/// The kind of the map that a journal's rows come from, and the sizes of key and value in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalShape {
     /// The number of the map's type.

@@ -102,7 +102,7 @@ impl Control {
         self.memory.u32(RECORDS + index * RECORD + SEEN).load(Ordering::Relaxed) != 0
     }
 
-    /// Writes the pieces of a packet to `offset` of the data, and zeros up to its `length`.
+    /// Writes the pieces of a packet to `offset` of the data, then zeros until the packet has its `length`.
     pub fn set_packet(&mut self, offset: usize, pieces: [&[u8]; 2], length: usize) {
         // SAFETY: the map is this process's own, and no program that uses it runs now.
         let room = unsafe { self.memory.bytes_mut(DATA + offset, length) };

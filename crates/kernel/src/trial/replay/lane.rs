@@ -19,7 +19,7 @@ use crate::trial::replay::tap::Tap;
 /// The shortest packet that the kernel runs a program on: an Ethernet header, in bytes.
 pub const SHORTEST: usize = 14;
 /// The longest packet for which the driver's frame has room in any case, in bytes: a page also holds 256
-/// bytes before the frame, and the kernel's structure behind it.
+/// bytes before the frame, and the kernel's structure after it.
 const LONGEST_XDP: usize = 3 << 10;
 /// The longest packet that an interface gets, in bytes: about the longest packet that a run takes for a program for
 /// several buffers.

@@ -36,7 +36,7 @@ fn each_mistake_is_named_with_its_field_and_line() {
         ("to: [\"file:///d\"]\nfrom:\n  servers: [ftp://x]\n", "stream.yaml:3:13: from.servers[0]: ftp://x"),
         ("to: [\"file:///d\"]\nfrom: { probes: [\"[\"] }\n", "stream.yaml:2:18: from.probes[0]"),
         ("to: [\"file:///d\"]\nfrom: { tokenFile: /none }\n", "stream.yaml:2:9: from.tokenFile: /none"),
-        ("to: [\"file:///d\", \"file:///d\"]\n", "to[1]: file:///d stands there twice"),
+        ("to: [\"file:///d\", \"file:///d\"]\n", "to[1]: file:///d is listed twice"),
         ("name: \"/\"\nto: [\"file:///d\"]\n", "stream.yaml:1:1: name: \"/\" is not a name of a collector"),
         ("to: [\"file:///d\"]\nlisten: here\n", "stream.yaml:2:1: listen: \"here\" is not an address"),
         ("to: {\n", "stream.yaml:2:1"),
@@ -57,10 +57,7 @@ fn two_receivers_may_differ_in_any_part_of_their_place() {
         match read(&text) {
             Ok(_) => false,
             Err(mistakes) => {
-                assert!(
-                    mistakes.iter().all(|mistake| mistake.contains("stands there twice")),
-                    "{mistakes:?}"
-                );
+                assert!(mistakes.iter().all(|mistake| mistake.contains("is listed twice")), "{mistakes:?}");
                 true
             }
         }

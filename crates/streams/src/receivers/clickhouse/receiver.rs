@@ -35,7 +35,7 @@ pub struct ClickhouseReceiver {
     options: Arc<ClickhouseOptions>,
     stream: String,
     limits: BatchLimits,
-    /// Made anew after a failure.
+    /// `None` before the first use and after a failure: then it is made again.
     link: Option<ChLink>,
 }
 
@@ -56,7 +56,7 @@ impl ClickhouseReceiver {
                 add_entries(&mut link, table, windows).await?;
             }
         }
-        // The table of windows comes last: a window in this table is in all other tables, too.
+        // The table of windows comes last: a window in this table is also in all other tables.
         let rows: Vec<&PlacedWindow<'_>> = groups.iter().flat_map(|group| &group.windows).collect();
         for at in add_windows(&mut link, &rows).await? {
             fates[at] = ItemFate::Stored;
@@ -177,7 +177,7 @@ async fn insert<'a>(
     server.insert(table, &digest(&identity), rows).await
 }
 
-/// Adds a gap, but for the windows that the tables have or know as lost. Returns whether other windows
+/// Adds a gap, except for the windows that the tables have or know as lost. Returns whether other windows
 /// remained.
 async fn add_gap(server: &ChServer, gap: &StreamGap) -> Result<bool, SendError> {
     let (table, SeriesName { node, instance, probe }) = (gaps(), &*gap.name.series);

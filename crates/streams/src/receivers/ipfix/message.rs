@@ -106,7 +106,7 @@ mod tests {
         }
         let messages = writer.take();
         let lengths: Vec<usize> = messages.iter().map(Vec::len).collect();
-        // A template and two records; three records.
+        // The first message has a template and two records, the second three records.
         assert_eq!(lengths, [16 + 12 + 4 + 24, 16 + 4 + 36]);
         let number = |message: &[u8], at: usize| u32::from_be_bytes(message[at..at + 4].try_into().unwrap());
         assert_eq!(messages.iter().map(|message| number(message, 8)).collect::<Vec<_>>(), [0, 2]);

@@ -64,7 +64,7 @@ impl CollectorSession {
         session
     }
 
-    /// Returns the number of a template. A new one is sent, behind the types of the elements in it.
+    /// Returns the number of a template. A new one is sent after the types of its elements.
     pub fn template(&mut self, template: Template) -> Result<u16, SendError> {
         if let Some(number) = self.templates.get(&template) {
             return Ok(*number);

@@ -144,7 +144,7 @@ pub const STANDARD: &[StandardElement] = &[
 
 /// The time of a flow's first packet, or the start of the interval that it was counted in (RFC 7015, section 5.1).
 pub const FLOW_START: u16 = 152;
-/// The same for the last packet.
+/// The time of a flow's last packet, or the end of that interval.
 pub const FLOW_END: u16 = 153;
 /// 0 is ingress, 1 egress.
 pub const FLOW_DIRECTION: Element = Element::iana(61, ElementType::Unsigned8);

@@ -149,8 +149,8 @@ async fn write(stream: &mut (impl tokio::io::AsyncWrite + Unpin), messages: &[Ve
     stream.flush().await
 }
 
-/// Waits for the end of the other side. Collectors of IPFIX send nothing, but a server of another protocol answers
-/// and then closes the connection, too.
+/// Waits for the end of the other side. Collectors of IPFIX send nothing, but a server of another protocol answers and
+/// then also closes the connection.
 async fn ended(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
     const OTHER: &str =
         "a program answers there, and collectors of IPFIX do not answer: is this the right port?";

@@ -36,7 +36,7 @@ pub fn put_nothing(out: &mut Vec<u8>, kind: ElementType) {
     }
 }
 
-/// Adds octets behind their number (RFC 7011, section 7).
+/// Adds octets after their number (RFC 7011, section 7).
 pub fn put_variable(out: &mut Vec<u8>, bytes: &[u8]) {
     match u8::try_from(bytes.len()) {
         Ok(length @ ..=254) => out.push(length),

@@ -13,7 +13,7 @@ use super::value::{put, put_variable};
 use crate::receiver::{ItemName, SendError, StreamGap, StreamItem, StreamWindow};
 use crate::rows::head::{DocumentHead, entries_of};
 
-/// The part of a window's record behind its identity. It comes behind the records of all entries.
+/// The part of a window's record after its identity. It comes after the records of all entries.
 const WINDOW: [Own; 7] = [
     Own::WindowStart,
     Own::WindowEnd,

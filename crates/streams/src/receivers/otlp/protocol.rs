@@ -46,14 +46,14 @@ impl OtlpMetrics {
         Self { attributes, seq }
     }
 
-    /// The number of a window as an attribute, if it stands in this place.
+    /// The number of a window as an attribute, if the options put it into this place.
     fn seq(&self, window: &StreamWindow, place: SeqPlace) -> Option<KeyValue> {
         let value = i64::try_from(window.name.seq).unwrap_or(i64::MAX);
         let value = Some(AnyValue { value: Some(any_value::Value::IntValue(value)) });
         (self.seq == place).then(|| KeyValue { key: SEQ.to_owned(), value, ..KeyValue::default() })
     }
 
-    /// Adds the number of the window to points, if it stands there.
+    /// Adds the number of the window to points, if the options put it there.
     fn numbered(&self, window: &StreamWindow, mut points: Vec<OtlpPoint>) -> Vec<OtlpPoint> {
         if let Some(seq) = self.seq(window, SeqPlace::Points) {
             points.iter_mut().for_each(|point| point.add(seq.clone()));
@@ -182,7 +182,7 @@ impl PushProtocol for OtlpMetrics {
         let partial = answer.partial_success?;
         let rejected = u64::try_from(partial.rejected_data_points).ok().filter(|rejected| *rejected > 0);
         if rejected.is_none() && !partial.error_message.is_empty() {
-            tracing::warn!(message = partial.error_message, "the receiver has a remark");
+            tracing::warn!(message = partial.error_message, "the receiver answered with a warning");
         }
         Some((rejected?, partial.error_message))
     }

@@ -35,8 +35,8 @@ impl TableMaker<'_> {
         }
     }
 
-    /// Makes the table, or adds the columns that it lacks. If a column has another type, a table with another name takes its place.
-    /// Returns the table with the name that it has.
+    /// Makes the table, or adds the columns that it lacks. If a column has another type, a table with another name
+    /// takes its place. Returns the table with its present name.
     pub async fn ensure(&self, mut table: PgTable) -> Result<PgTable, SendError> {
         let Some(conflict) = self.fit(&table).await? else { return Ok(table) };
         if !table.has_variants {

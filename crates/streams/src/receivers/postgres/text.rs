@@ -85,7 +85,7 @@ impl<'a> MetricRows<'a> {
     }
 }
 
-/// Adds the text of a cell behind a tab. Returns false if PostgreSQL can't hold the cell.
+/// Adds a tab and the text of a cell. Returns false if PostgreSQL can't hold the cell.
 fn add_cell(kind: ColumnKind, cell: &Cell, out: &mut BytesMut) -> bool {
     let text = match (kind, cell) {
         (_, Cell::Missing) => None,

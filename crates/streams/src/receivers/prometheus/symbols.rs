@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::message::{RemotePoint, WrittenLabel, WrittenMetadata, WrittenSample};
 
-/// A message.
+/// The body of a request in version 2 of the protocol.
 #[derive(Clone, PartialEq, Message)]
 pub struct SymbolRequest {
     /// The texts, the empty one first.

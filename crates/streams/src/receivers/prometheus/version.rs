@@ -46,7 +46,7 @@ impl RemoteVersion {
             self.0.store(FIRST, Ordering::Relaxed);
             tracing::info!(
                 status = answer.status.as_u16(),
-                "the receiver reads remote write 1.0 only: it gets that"
+                "the receiver reads remote write 1.0 only; the stream sends 1.0"
             );
         }
         reads_first

@@ -42,7 +42,7 @@ const UNITS: [(&str, &str, Scale); 12] = [
     ("mebibytes", "bytes", Scale::Binary(20)),
     ("gibibytes", "bytes", Scale::Binary(30)),
     ("tebibytes", "bytes", Scale::Binary(40)),
-    // The bit of information theory (ISO 80000-13). Prometheus takes the word `bits` for a wrong name of bytes.
+    // The bit of information theory (ISO 80000-13). Prometheus treats the word `bits` as a wrong name of bytes.
     ("millibits", "shannons", Scale::Decimal(-3)),
 ];
 
@@ -127,7 +127,7 @@ fn shifted(out: &mut Vec<u8>, negative: bool, magnitude: u128, power: i8) {
     }
     let places = usize::from(power.unsigned_abs());
     let digits = out.split_off(start);
-    // At least one digit stands before the point. Writing to a Vec does not fail.
+    // At least one digit is before the point. Writing to a Vec does not fail.
     let _ = write!(out, "{:0>width$}", String::from_utf8_lossy(&digits), width = places + 1);
     out.insert(out.len() - places, b'.');
     while out.ends_with(b"0") {

@@ -173,8 +173,8 @@ fn size(series: &MetricSeries, rows: &RawTable, row: usize) -> i128 {
     size
 }
 
-/// Returns the label that represents all keys that are not shown, behind that of the interface. A key with only one label
-/// besides gets a label of the same name with a new value.
+/// Returns the label that represents all keys that are not shown, after the label of the interface. A key with only one
+/// label besides gets a label of the same name with a new value.
 fn other_label(series: &MetricSeries, rows: &RawTable, interface: &[u8]) -> String {
     let mut of_interface = Vec::new();
     series.interface_label(interface, &mut of_interface);

@@ -335,7 +335,7 @@ fn a_probe_that_sees_every_packet_has_no_instruction_for_samples() {
     }
 }
 
-/// A single probe whose verdict stands costs a packet neither a subprogram nor a saved register.
+/// A single probe whose verdict stays unchanged costs a packet neither a subprogram nor a saved register.
 #[test]
 fn a_last_probe_whose_verdict_stands_takes_the_place_of_the_dispatcher() {
     let file = File::open("/dev/null").unwrap();

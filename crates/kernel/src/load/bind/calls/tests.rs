@@ -100,7 +100,7 @@ fn calls_that_can_not_be_told_are_refused() {
     );
 }
 
-/// A loader may fill a table while the program runs. Here nothing does, and the program continues behind each call.
+/// A loader may fill a table while the program runs. Here nothing does, and the program continues after each call.
 #[test]
 fn calls_through_a_table_that_nothing_fills_do_nothing() {
     const EMPTY: &str =

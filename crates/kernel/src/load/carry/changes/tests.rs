@@ -5,7 +5,7 @@ use twinprobe_ebpf_common::{Layout, MapKind, Member, Render, Shape};
 use super::*;
 use crate::sys::map::{MapCreate, map_create, map_lookup, map_update};
 
-/// Packets, the smallest, the largest, flags, TTL, port, a time, and a small count behind the last word.
+/// Packets, the smallest, the largest, flags, TTL, port, a time, and a small count after the last word.
 type Value = (u32, u16, u16, u8, u8, u16, u64, u8);
 
 const SIZE: usize = 21;

@@ -123,7 +123,7 @@ fn values_have_at_least_one_byte() {
     }
 }
 
-/// Prefixes that cover each other are entries of their own.
+/// Prefixes that cover each other are separate entries.
 #[test]
 fn prefixes_of_prefixes() {
     for access in accesses(MapKind::LpmTrie) {
