@@ -298,9 +298,7 @@ export interface Capabilities {
     possible_cpus: number;
     quiesce: string;
     quiesce_methods: { name: string; available: boolean; reason?: string }[];
-    btf: boolean;
-    xdp_frags: boolean;
-    tcx: boolean;
+    [feature: string]: unknown;
   };
   maps: { type: string; unavailable?: string; operations: Record<string, boolean>; strategy?: string }[];
   events: { type: string; unavailable?: string }[];

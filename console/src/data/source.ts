@@ -14,7 +14,7 @@ export interface SourceMap {
 
 const WITHOUT_COMMENTS = /\/\*[\s\S]*?\*\/|\/\/[^\n]*/g;
 const LIBBPF = /struct\s*\w*\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}\s*(\w+)\s*(?:__attribute__\s*\(\(.*?\)\)\s*)*SEC\s*\(\s*"\.maps"\s*\)/g;
-const HEADER = /^[ \t]*TP_(HASH|LRU_HASH|PERCPU_HASH|LRU_PERCPU_HASH|ARRAY|PERCPU_ARRAY|LPM|QUEUE|RINGBUF|HISTOGRAM|LINEAR|RESERVOIR)\s*\(\s*(\w+)\s*(?:,\s*([^,)]+))?/gm;
+const HEADER = /^[ \t]*TP_((?:LRU_|PERCPU_)*(?:HASH|ARRAY)|LPM|QUEUE|RINGBUF|HISTOGRAM|LINEAR|RESERVOIR)\s*\(\s*(\w+)\s*(?:,\s*([^,)]+))?/gm;
 const BCC = /^[ \t]*BPF_(HASH|LRU_HASH|PERCPU_HASH|ARRAY|PERCPU_ARRAY|HISTOGRAM|LPM_TRIE|PERF_OUTPUT|RINGBUF_OUTPUT|QUEUE|STACK)\s*\(\s*(\w+)/gm;
 const BCC_TABLE = /^[ \t]*BPF_TABLE(?:_SHARED)?\s*\(\s*"(\w+)"\s*,[^,]+,[^,]+,\s*(\w+)/gm;
 const OF_MACRO: Record<string, string> = {

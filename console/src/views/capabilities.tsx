@@ -23,9 +23,9 @@ export function Capabilities() {
           <dl class="facts">
             <dt>Release</dt><dd>{kernel.release}</dd>
             <dt>Possible CPUs</dt><dd>{kernel.possible_cpus}</dd>
-            <dt>BTF of the kernel (CO-RE)</dt><dd><Yes value={kernel.btf} /></dd>
-            <dt>XDP packets of several buffers</dt><dd><Yes value={kernel.xdp_frags} /></dd>
-            <dt>TC by links (TCX)</dt><dd><Yes value={kernel.tcx} /></dd>
+            {Object.entries(kernel).map(([feature, value]) => typeof value === "boolean" && (
+              <><dt>{feature.replaceAll("_", " ")}</dt><dd><Yes value={value} /></dd></>
+            ))}
           </dl>
         </Section>
         <Section title="Grace periods">

@@ -196,7 +196,7 @@ pub struct AttachmentStatus {
     /// `xdp` or `tc`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<Word>,
-    /// `native` or `generic` for XDP, `tcx` or `clsact` for TC.
+    /// The mode of XDP, or the method of TC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Word>,
     /// The reason why the numbers differ from those on the wire here; `None` if they do not.

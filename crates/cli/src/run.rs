@@ -5,7 +5,7 @@ mod tests;
 
 use std::process::ExitCode;
 
-use crate::args::{ClientCommand, Command};
+use crate::args::Command;
 use crate::error::CommandError;
 use crate::fleet::fleet::Fleet;
 use crate::fleet::session::Session;
@@ -16,17 +16,7 @@ use crate::report::reporter::Reporter;
 /// Runs one command of the program `whole`. Results go to stdout, messages to stderr.
 pub async fn run(command: Command, options: Options, whole: clap::Command) -> ExitCode {
     let reporter = Reporter::new(options.client.verbose);
-    let done = match command {
-        Command::Convert(command) => command.run(),
-        Command::Probes(command) => command.run(),
-        Command::Stream(command) => command.run(),
-        Command::Completions(command) => command.run(whole),
-        Command::Man(command) => command.run(whole),
-        Command::Client(command) => match session(&options) {
-            Ok(session) => ask(*command, &session).await,
-            Err(error) => Err(error),
-        },
-    };
+    let done = command.run(|| session(&options), whole).await;
     exit(done, &reporter)
 }
 
@@ -42,33 +32,4 @@ pub fn session(options: &Options) -> Result<Session, CommandError> {
     let options = &options.client;
     let fleet = Fleet::new(options.servers.named()?, &options.credentials.read()?)?;
     Ok(Session { fleet, reporter: Reporter::new(options.verbose) })
-}
-
-/// Runs a command that talks to running daemons.
-async fn ask(command: ClientCommand, session: &Session) -> Result<(), CommandError> {
-    match command {
-        ClientCommand::Apply(command) => command.run(session).await,
-        ClientCommand::Validate(command) => command.run(session).await,
-        ClientCommand::Propose(command) => command.run(session).await,
-        ClientCommand::List(command) => command.run(session).await,
-        ClientCommand::Get(command) => command.run(session).await,
-        ClientCommand::Delete(command) => command.run(session).await,
-        ClientCommand::Revisions(command) => command.run(session).await,
-        ClientCommand::History(command) => command.run(session).await,
-        ClientCommand::Diff(command) => command.run(session).await,
-        ClientCommand::Rollback(command) => command.run(session).await,
-        ClientCommand::Entries(command) => command.run(session).await,
-        ClientCommand::Metrics(command) => command.run(session).await,
-        ClientCommand::Windows(command) => command.run(session).await,
-        ClientCommand::Series(command) => command.run(session).await,
-        ClientCommand::Names(command) => command.run(session).await,
-        ClientCommand::Watch(command) => command.run(session).await,
-        ClientCommand::Events(command) => command.run(session).await,
-        ClientCommand::Replay(command) => command.run(session).await,
-        ClientCommand::Bench(command) => command.run(session).await,
-        ClientCommand::Fleet(command) => command.run(session).await,
-        ClientCommand::Rules(command) => command.run(session).await,
-        ClientCommand::Top(command) => command.run(session).await,
-        ClientCommand::Capabilities(command) => command.run(session).await,
-    }
 }

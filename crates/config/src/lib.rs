@@ -3,16 +3,21 @@
 
 #![forbid(unsafe_code)]
 
+mod direction;
 mod interface;
+mod metric;
+mod places;
 mod pods;
 mod probe;
 mod validate;
 mod window;
 
+pub use self::direction::{Code, DirectionConfig, SourceCode};
 pub use self::interface::InterfacePattern;
+pub use self::metric::MetricConfig;
+pub use self::places::PlacesConfig;
 pub use self::pods::PodSelector;
-pub use self::probe::{Code, DirectionConfig, MetricConfig, ProbeConfig, SourceCode};
+pub use self::probe::{ProbeConfig, check_name, check_netns};
 pub use self::validate::names::is_probe_name;
 pub use self::validate::pods::check_pods;
-pub use self::validate::probe::{check_name, check_netns};
 pub use self::window::{Schedule, WindowConfig};

@@ -1,36 +1,35 @@
-//! A configuration that obeys every rule. Made only by [`ProbeConfig::validate`].
+//! A configuration that obeys every rule, made only by [`ProbeConfig::validate`]. A refusal reports every broken rule, not only
+//! the first.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::Format;
+use twinprobe_ebpf_common::finding::{Finding, Rejection};
 use twinprobe_ebpf_common::hook::Direction;
 use twinprobe_ebpf_common::metric::OnReplace;
-use twinprobe_ebpf_common::request::{AttachRequest, Fills, MetricRequest};
-use twinprobe_ebpf_common::unit::{Calls, Dialect, Unit};
+use twinprobe_ebpf_common::request::Fills;
+use twinprobe_ebpf_common::unit::Unit;
 
-use crate::interface::InterfacePattern;
-use crate::pods::PodSelector;
-use crate::window::{Schedule, WindowConfig};
+use crate::direction::{self, Code, DirectionConfig, SourceCode};
+use crate::places::PlacesConfig;
+use crate::validate::findings::{Defaults, Findings};
+use crate::validate::{fill, labels, names, shared};
+use crate::window::{self, Schedule, WindowConfig};
+
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The programs to run, the interfaces to run them on, and the metrics to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeConfig {
     pub name: String,
-    /// Names and patterns in the order of the configuration, at least one, without repeats; or one element
-    /// for pods.
-    pub interfaces: Vec<InterfacePattern>,
-    /// Names and patterns of interfaces that the patterns exclude.
-    pub exclude_interfaces: Vec<InterfacePattern>,
-    /// True if each interface has programs and maps of its own, and each row names its interface. No interface is a pattern then.
-    pub per_interface: bool,
-    /// True if the probe may be deployed before its interfaces and network namespace exist.
-    pub wait_for_interface: bool,
-    /// The absolute path of the interfaces' network namespace; `None` for the daemon's own namespace.
-    pub netns: Option<PathBuf>,
+    pub places: PlacesConfig,
     /// The format of answers to a client that asks for no format.
     pub format: Format,
     /// The time after which the probe is removed unless a PUT renews its lease; `None` if it stays.
@@ -50,108 +49,56 @@ pub struct ProbeConfig {
     pub window: Option<WindowConfig>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectionConfig {
-    /// The hook of the program, and the program's position there. A position means something for TC only.
-    pub attach: AttachRequest,
-    pub code: Code,
-    /// The function for packets; `None` if the source or object has one only, or one that fits the hook.
-    pub entry: Option<String>,
-    /// The initial values of variables, in the form of documents.
-    pub variables: BTreeMap<String, Value>,
-    /// The numbers of entries of maps, in place of the numbers in their definitions.
-    pub max_entries: BTreeMap<String, u32>,
-    /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
-    pub max_ns_per_packet: Option<u64>,
-    /// The metrics, no two with the same name. Metrics of one map agree on `snapshot` and `init`.
-    pub metrics: Vec<MetricConfig>,
-}
-
-/// A source in eBPF C, and the options of its compilation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceCode {
-    pub text: String,
-    /// The files that the source may include, by their paths below its folder.
-    pub files: BTreeMap<String, String>,
-    pub dialect: Dialect,
-    /// The functions in the tables of programs, in a source for BCC.
-    pub calls: Calls,
-    pub defines: BTreeMap<String, String>,
-}
-
-/// The program of a direction, as the client has sent it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Code {
-    Source(SourceCode),
-    /// An ELF object that was compiled elsewhere.
-    Object(Vec<u8>),
-}
-
-impl Code {
-    /// The name of the field in the direction.
-    pub const fn field(&self) -> &'static str {
-        match self {
-            Self::Source(_) => "source",
-            Self::Object(_) => "object",
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetricConfig {
-    /// The part of the metric that concerns the kernel.
-    pub request: MetricRequest,
-    pub help: Option<String>,
-    pub sum: SumConfig,
-    /// The label of a key without parts in OpenMetrics; `None` for the usual one.
-    pub key_label: Option<String>,
-    /// The most entries that become samples of OpenMetrics, the largest ones; `None` for no limit.
-    pub max_series: Option<u64>,
-    /// The path of the number by which they are the largest; `None` for the first counter.
-    pub series_by: Option<String>,
-}
-
-/// The limits of the sum of all windows, for maps whose entries come and go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SumConfig {
-    /// The limit of entries; `None` for the default of the map.
-    pub entries: Option<usize>,
-    /// The time after which an entry without windows leaves the sum; `None` if it stays.
-    pub expires: Option<Duration>,
-}
-
-impl MetricConfig {
-    /// Makes a metric without settings of its own.
-    pub fn new(request: MetricRequest) -> Self {
-        let (help, sum, key_label) = (None, SumConfig::default(), None);
-        Self { request, help, sum, key_label, max_series: None, series_by: None }
-    }
-}
-
 impl ProbeConfig {
-    pub fn netns(&self) -> Option<&Path> {
-        self.netns.as_deref()
-    }
-
-    /// Tells whether `interface` is one of the configured names. A pattern is not a name.
-    pub fn names(&self, interface: &str) -> bool {
-        self.interfaces.iter().any(|named| named.text == interface && !named.is_pattern())
-    }
-
-    /// The pods whose interfaces the probe goes to; `None` if names of interfaces decide.
-    pub fn pods(&self) -> Option<&PodSelector> {
-        self.interfaces.iter().find_map(InterfacePattern::pods)
-    }
-
-    /// Tells whether the configuration excludes an interface of this name, even if a pattern matches it.
-    pub fn excludes(&self, interface: &str) -> bool {
-        self.exclude_interfaces.iter().any(|excluded| excluded.matches(interface))
-    }
-
-    /// Returns the names of the interfaces if each has programs and maps of its own.
-    pub fn own_interfaces(&self) -> Option<Arc<[String]>> {
-        let names = self.interfaces.iter().map(|interface| interface.text.clone());
-        self.per_interface.then(|| names.collect())
+    /// Checks everything that can be checked without compiling, and reports all mistakes at once.
+    pub fn validate(name: &str, document: &ConfigDocument) -> Result<Self, Rejection> {
+        let mut findings = Findings::default();
+        if !names::is_probe_name(name) {
+            findings.add("name", names::probe_name_rule(name));
+        }
+        if let Err(rejection) = check_name(name, document) {
+            rejection.findings.into_iter().for_each(|finding| findings.add("name", finding.message));
+        }
+        let places = PlacesConfig::check(document, &mut findings);
+        let defaults = Defaults::check(document, &mut findings);
+        let format = format(document.format.as_deref(), &mut findings);
+        if document.ingress.is_none() && document.egress.is_none() {
+            findings.add("ingress", "at least one of ingress and egress is needed");
+        }
+        let mut check = |direction, document| direction::check(direction, document, &defaults, &mut findings);
+        let ingress = document.ingress.as_ref().map(|document| check(Direction::Ingress, document));
+        let egress = document.egress.as_ref().map(|document| check(Direction::Egress, document));
+        let shared_maps = shared::check(document, &mut findings);
+        let fill = fill::check(document, &mut findings);
+        let directions = [(Direction::Ingress, &ingress), (Direction::Egress, &egress)];
+        let directions = directions.into_iter().filter_map(|(name, config)| Some((name, config.as_ref()?)));
+        shared::agree(directions, &shared_maps, &mut findings);
+        let window = document.window.as_ref().map(|document| window::check(document, &mut findings));
+        let expires = document.expires.as_deref().and_then(|text| {
+            let lease = names::duration(text, "lease", SHORTEST_LEASE..=LONGEST_LEASE, "100ms to 8760h");
+            lease.map_err(|message| findings.add("expires", message)).ok()
+        });
+        let labels = document.labels.clone().unwrap_or_default();
+        labels::check(&labels, &mut findings);
+        labels::check_keys(document, &mut findings);
+        if let Some(Err(message)) = document.subsystem.as_deref().map(names::subsystem) {
+            findings.add("subsystem", message);
+        }
+        findings.refuse()?;
+        Ok(Self {
+            name: name.to_owned(),
+            places,
+            format,
+            expires,
+            labels,
+            subsystem: document.subsystem.clone(),
+            on_replace: defaults.on_replace,
+            shared_maps,
+            fill,
+            ingress,
+            egress,
+            window,
+        })
     }
 
     pub fn direction(&self, direction: Direction) -> Option<&DirectionConfig> {
@@ -198,4 +145,33 @@ impl ProbeConfig {
     pub fn schedule(&self) -> Option<Schedule> {
         self.window.as_ref()?.schedule
     }
+}
+
+/// Refuses a document whose `name` differs from the name in the request's path.
+pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection> {
+    match &document.name {
+        Some(inner) if inner != name => {
+            let message =
+                format!("the configuration says {inner:?}, the request says {name:?}; they must agree");
+            Err(Finding::config("name", message).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a document whose network namespace is at a place that no request may name. Stored configurations of earlier
+/// versions may have other places, and continue.
+pub fn check_netns(document: &ConfigDocument) -> Result<(), Rejection> {
+    let path = document.netns.as_deref();
+    let checked = path.map_or(Ok(()), names::place_of_netns);
+    checked.map_err(|message| Finding::config("netns", message).into())
+}
+
+fn format(name: Option<&str>, findings: &mut Findings) -> Format {
+    let Some(name) = name else { return Format::Json };
+    Format::from_name(name).unwrap_or_else(|| {
+        let known = Format::ALL.map(Format::name).join(", ");
+        findings.add("format", format!("unknown format {}; possible are {known}", names::quote(name)));
+        Format::Json
+    })
 }

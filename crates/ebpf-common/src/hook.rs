@@ -165,12 +165,17 @@ impl Hook {
         }
     }
 
-    /// Returns the name that configurations use.
-    pub const fn direction(self) -> &'static str {
-        match self {
-            Self::Xdp | Self::TcIngress => "ingress",
-            Self::TcEgress => "egress",
+    /// The hooks of a direction, with their words of configurations; the first one is the default.
+    pub const fn choices(direction: Direction) -> &'static [(&'static str, Self)] {
+        match direction {
+            Direction::Ingress => &[("xdp", Self::Xdp), ("tc", Self::TcIngress)],
+            Direction::Egress => &[("tc", Self::TcEgress)],
         }
+    }
+
+    /// Returns the name that configurations use for the direction.
+    pub fn direction(self) -> &'static str {
+        Direction::from(self).name()
     }
 
     /// Returns the name that pins and messages use.
@@ -188,37 +193,37 @@ impl Hook {
 
     /// Tells whether programs have a mode there: native or generic.
     pub const fn has_modes(self) -> bool {
-        match self {
-            Self::Xdp => true,
-            Self::TcIngress | Self::TcEgress => false,
+        match self.kind() {
+            ProgramKind::Xdp => true,
+            ProgramKind::Tc => false,
         }
     }
 
     /// Tells whether programs of several owners run there in an order.
     pub const fn has_positions(self) -> bool {
-        match self {
-            Self::Xdp => false,
-            Self::TcIngress | Self::TcEgress => true,
+        match self.kind() {
+            ProgramKind::Xdp => false,
+            ProgramKind::Tc => true,
         }
     }
 
     /// The verdict that lets the packet pass on, to other owners' programs too.
     pub const fn pass(self) -> i32 {
-        match self {
+        match self.kind() {
             // XDP_PASS
-            Self::Xdp => 2,
+            ProgramKind::Xdp => 2,
             // TCX_NEXT, which is TC_ACT_UNSPEC under clsact: TC_ACT_OK would end other owners' chains.
-            Self::TcIngress | Self::TcEgress => -1,
+            ProgramKind::Tc => -1,
         }
     }
 
     /// Verdicts that end a packet's way when they are enforced, in ascending order; with any other verdict
     /// the packet passes on. `None`: all verdicts except [`Self::pass`].
     pub const fn final_verdicts(self) -> Option<&'static [i32]> {
-        match self {
-            Self::Xdp => None,
+        match self.kind() {
+            ProgramKind::Xdp => None,
             // TC_ACT_SHOT, STOLEN, QUEUED, REDIRECT, TRAP.
-            Self::TcIngress | Self::TcEgress => Some(&[2, 4, 5, 7, 8]),
+            ProgramKind::Tc => Some(&[2, 4, 5, 7, 8]),
         }
     }
 }

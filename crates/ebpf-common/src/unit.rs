@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::hook::{Hook, Verdict};
+use crate::hook::{Direction, Hook, ProgramKind, Verdict};
 
 /// The operator's choice of a dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,12 +97,15 @@ pub struct Unit<'a> {
 impl Unit<'_> {
     /// Returns the names of the macros that tell the source its hook and kernel; `twinprobe.h` reads them.
     pub fn target(&self) -> impl Iterator<Item = &'static str> {
-        let names = match self.hook {
-            Hook::Xdp => ["TWINPROBE_XDP", "TWINPROBE_INGRESS"],
-            Hook::TcIngress => ["TWINPROBE_TC", "TWINPROBE_INGRESS"],
-            Hook::TcEgress => ["TWINPROBE_TC", "TWINPROBE_EGRESS"],
+        let kind = match self.hook.kind() {
+            ProgramKind::Xdp => "TWINPROBE_XDP",
+            ProgramKind::Tc => "TWINPROBE_TC",
         };
-        names.into_iter().chain((!self.frags).then_some("TWINPROBE_SINGLE_BUFFER"))
+        let direction = match self.hook.into() {
+            Direction::Ingress => "TWINPROBE_INGRESS",
+            Direction::Egress => "TWINPROBE_EGRESS",
+        };
+        [kind, direction].into_iter().chain((!self.frags).then_some("TWINPROBE_SINGLE_BUFFER"))
     }
 }
 

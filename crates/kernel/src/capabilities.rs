@@ -6,6 +6,7 @@ use std::thread;
 use serde::Serialize;
 use twinprobe_ebpf_common::{EventKind, MapKind};
 
+use crate::attach::hook::tcx;
 use crate::attach::quiesce::method::MethodReport;
 use crate::attach::quiesce::quiescer::Quiescer;
 use crate::read::access::{MapAccess, Operations, Strategy};
@@ -80,7 +81,7 @@ impl Capabilities {
                 quiesce_methods: quiescer.workers.reports(),
                 btf: std::path::Path::new("/sys/kernel/btf/vmlinux").exists(),
                 xdp_frags: programs::has_frags(),
-                tcx: programs::has_tcx(),
+                tcx: tcx::is_supported(),
             },
             maps: thread::scope(|scope| {
                 let trials = MapKind::ALL.map(|kind| scope.spawn(move || map(kind, possible_cpus)));

@@ -184,7 +184,7 @@ const LONG: [&str; 23] = [
     "agent/src/store/takeover.rs take_over",
     "agent/src/telemetry/page.rs what_was_counted_is_shown",
     "client/src/convert/dechainy.rs probe",
-    "config/src/validate/metric.rs check",
+    "config/src/metric.rs check",
     "kernel/src/admit/admission.rs describe",
     "kernel/src/admit/flow.rs step",
     "kernel/src/admit/work.rs body",

@@ -1,7 +1,5 @@
 //! The routes of the API, in one table. The router is built from the table, and a test compares it with
 //! `api/openapi.yaml`.
-//!
-//! A new endpoint needs a handler, a line here, a path in `api/openapi.yaml` and a call in the crate `client`.
 
 use axum::Router;
 use axum::http::{Method, StatusCode};

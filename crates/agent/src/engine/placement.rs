@@ -14,7 +14,7 @@ use twinprobe_kernel::{AttachInterface, NotAttached};
 
 use crate::engine::deploy::cause::Occasion;
 use crate::engine::pods::table::{NodePods, SelectedPods};
-use twinprobe_config::ProbeConfig;
+use twinprobe_config::PlacesConfig;
 
 /// A network namespace: the daemon's own, or that of a path.
 pub type Namespace = Option<PathBuf>;
@@ -94,7 +94,7 @@ impl Unlisted {
 /// Returns the interfaces that exist now. A probe that exists already waits for missing interfaces, even if
 /// its configuration does not ask for it. May wait for the namespace's path.
 pub fn wanted(
-    config: &ProbeConfig,
+    config: &PlacesConfig,
     occasion: Occasion,
     pods: &NodePods,
 ) -> Result<WantedInterfaces, Rejection> {
@@ -138,7 +138,7 @@ pub fn wanted(
 /// Returns the placement of a probe. `interfaces` are those of the configured network namespace, or the reason why
 /// they can't be listed; then the whole probe waits.
 fn place(
-    config: &ProbeConfig,
+    config: &PlacesConfig,
     interfaces: Result<&Interfaces, &io::Error>,
     selected: &SelectedPods,
 ) -> Placement {
@@ -188,7 +188,7 @@ fn place(
 }
 
 /// Tells whether an interface is taken out of patterns, by its name or an alternative one.
-fn is_excluded(config: &ProbeConfig, interfaces: &Interfaces, name: &str) -> bool {
+fn is_excluded(config: &PlacesConfig, interfaces: &Interfaces, name: &str) -> bool {
     let named = config.exclude_interfaces.iter().filter_map(|excluded| interfaces.find(&excluded.text));
     config.excludes(name) || named.into_iter().any(|(excluded, _)| excluded == name)
 }
@@ -196,7 +196,7 @@ fn is_excluded(config: &ProbeConfig, interfaces: &Interfaces, name: &str) -> boo
 /// Returns the placement like [`place`] for a probe that a request deploys: every named interface must exist
 /// unless the configuration has `wait_for_interface`.
 fn place_new(
-    config: &ProbeConfig,
+    config: &PlacesConfig,
     interfaces: Result<&Interfaces, &io::Error>,
     selected: &SelectedPods,
 ) -> Result<Placement, Rejection> {

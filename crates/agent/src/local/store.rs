@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use twinprobe_ebpf_common::Format;
 use twinprobe_exporter::document_encoder;
@@ -42,14 +43,14 @@ struct Export {
     /// Only the windows of this probe
     #[arg(long, value_name = "NAME")]
     probe: Option<String>,
-    /// Format of the files: json, xml, openmetrics or prometheus
-    #[arg(short, long, value_name = "FORMAT", default_value = "json", value_parser = format)]
+    /// Format of the files
+    #[arg(short, long, value_name = "FORMAT", default_value = "json", value_parser = formats())]
     output: Format,
 }
 
-fn format(name: &str) -> Result<Format, String> {
-    let known = Format::ALL.into_iter().find(|format| format.name() == name);
-    known.ok_or_else(|| "json, xml, openmetrics or prometheus".to_owned())
+fn formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name))
+        .try_map(|name| Format::from_name(&name).ok_or("unknown format"))
 }
 
 impl StoreCommands {

@@ -75,6 +75,16 @@ impl ConfigDocument {
         }
     }
 
+    /// Sets the interfaces, without exceptions: a named interface stands for itself. An empty list changes nothing.
+    pub fn go_only_to(&mut self, interfaces: &[String]) {
+        (self.interface, self.interfaces, self.pods) = match interfaces {
+            [] => return,
+            [one] => (Some(one.clone()), None, None),
+            many => (None, Some(many.to_owned()), None),
+        };
+        self.exclude_interfaces = None;
+    }
+
     /// Tells whether the configuration names no interfaces and no pods.
     pub const fn goes_nowhere(&self) -> bool {
         self.interface.is_none() && self.interfaces.is_none() && self.pods.is_none()

@@ -13,7 +13,6 @@ use crate::error::CommandError;
 use crate::fleet::fleet::Fleet;
 use crate::fleet::session::Session;
 use crate::report::reporter::Reporter;
-use crate::run::ask;
 
 #[derive(Debug, Parser)]
 struct Cli {
@@ -27,7 +26,7 @@ async fn run(command: ClientCommand, server: Server) -> Result<(), CommandError>
         &Credentials::default(),
     )
     .unwrap();
-    ask(command, &Session { fleet, reporter: Reporter::new(false) }).await
+    command.run(&Session { fleet, reporter: Reporter::new(false) }).await
 }
 
 fn command(arguments: &[&str]) -> ClientCommand {

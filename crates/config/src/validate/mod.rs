@@ -1,14 +1,9 @@
-//! The rules of a configuration, one file for each part of it.
+//! Rules that several parts of a configuration share, and those of lists and of names.
 
-pub mod direction;
 pub mod files;
-mod fill;
+pub mod fill;
 pub mod findings;
-mod interfaces;
 pub mod labels;
-pub mod metric;
 pub mod names;
 pub mod pods;
-pub mod probe;
 pub mod shared;
-pub mod window;

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use twinprobe_api::ConfigDocument;
 use twinprobe_ebpf_common::hook::Direction;
 
-use crate::probe::DirectionConfig;
+use crate::direction::DirectionConfig;
 use crate::validate::findings::Findings;
 use crate::validate::names;
 

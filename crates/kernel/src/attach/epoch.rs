@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aya_obj::generated::BPF_F_MMAPABLE;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use twinprobe_ebpf_common::hook::Hook;
+use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
 
 use crate::sys::call::{KernelError, found};
 use crate::sys::clock::Moment;
@@ -176,9 +176,9 @@ impl Page {
     /// The word that holds [`Hook::pass`]. Dispatchers load the verdict from here because the verifier
     /// must not know it: it would also use the constant as the result of the tail call.
     const fn pass_place(hook: Hook) -> usize {
-        match hook {
-            Hook::Xdp => 0,
-            Hook::TcIngress | Hook::TcEgress => 1,
+        match hook.kind() {
+            ProgramKind::Xdp => 0,
+            ProgramKind::Tc => 1,
         }
     }
 

@@ -94,7 +94,7 @@ impl<'a> DirectionDraft<'a> {
     }
 
     /// The name of the direction in configurations.
-    pub const fn direction(&self) -> &'static str {
+    pub fn direction(&self) -> &'static str {
         self.attach.hook.direction()
     }
 

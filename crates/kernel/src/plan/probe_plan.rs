@@ -226,7 +226,7 @@ impl DirectionPlan {
     }
 
     /// The name of the direction in configurations.
-    pub const fn direction(&self) -> &'static str {
+    pub fn direction(&self) -> &'static str {
         self.attach.hook.direction()
     }
 

@@ -1,12 +1,12 @@
-//! Trials of programs and of the ways to attach them.
+//! Trials of programs.
 
 use std::sync::OnceLock;
 
-use aya_obj::generated::{BPF_F_XDP_HAS_FRAGS, bpf_attach_type};
+use aya_obj::generated::BPF_F_XDP_HAS_FRAGS;
 use twinprobe_ebpf_common::hook::{Hook, ProgramKind, XdpKind};
 
+use crate::sys::asm;
 use crate::sys::prog::{self, ProgLoad};
-use crate::sys::{asm, call, link};
 
 /// Returns `program` with the flags and the attach type for this kind. Programs of two kinds can't be in the same prog-array.
 pub fn of_kind(program: ProgLoad<'_>, kind: XdpKind) -> ProgLoad<'_> {
@@ -25,11 +25,4 @@ pub fn has_frags() -> bool {
         let program = ProgLoad::new("frags_test", ProgramKind::Xdp, &pass);
         prog::prog_load(&ProgLoad { flags: BPF_F_XDP_HAS_FRAGS, ..program }, None).is_ok()
     })
-}
-
-/// Tells whether TC programs can be attached by links (Linux 6.6). The trial queries the loopback interface, whose
-/// index is 1 in every namespace.
-pub fn has_tcx() -> bool {
-    let asked = link::prog_query(1, bpf_attach_type::BPF_TCX_INGRESS, &mut []);
-    !asked.is_err_and(|error| call::is_unsupported(&error))
 }

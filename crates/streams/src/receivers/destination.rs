@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use super::KINDS;
 use super::kind::{Destination, ReceiverUrl};
-use super::list::KINDS;
 
 impl Destination {
     /// Reads an element of `to`: `{NAME: {...}}`, or a URL. An error has the path below the element, and the mistake.

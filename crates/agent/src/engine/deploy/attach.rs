@@ -41,7 +41,7 @@ impl Probe {
     ) -> Result<Self, EngineError> {
         // The list is made only now: the watch reports interfaces that appear later, after this change.
         let WantedInterfaces { interfaces, mut pending, unlisted } =
-            wanted(&config, loaded.occasion, &engine.deployer.pods)?;
+            wanted(&config.places, loaded.occasion, &engine.deployer.pods)?;
         let (interfaces, left) = fitting(interfaces, &loaded.directions)?;
         pending.extend(left);
         let codes =
@@ -70,7 +70,7 @@ impl Probe {
         let name = config.name.clone();
         let windows = engine.readings.windows.of(&name);
         let (first, order) = (windows.last_seq() + 1, old.and_then(|old| old.order));
-        let identity = Identity { probe: &name, netns: config.netns() };
+        let identity = Identity { probe: &name, netns: config.places.netns() };
         let more_known = |direction: &'static str, map: &str, layout: &TableLayout, rows| match running {
             Some(old) => old.open.with_more(direction, map, layout, rows),
             None => rows,
@@ -163,7 +163,7 @@ impl Probe {
         running: Running,
         share: Share,
     ) -> Self {
-        let (namespace, pods) = (running.config.netns.clone(), running.config.pods().cloned());
+        let (namespace, pods) = (running.config.places.netns.clone(), running.config.places.pods().cloned());
         running.refresh_exactness_after_a_change();
         Self {
             name: running.config.name.clone(),

@@ -61,7 +61,7 @@ impl Deployer {
 
     /// Tells whether XDP programs of a probe are to be called through libxdp's dispatcher. Refuses interfaces that do not exist.
     async fn is_beside_libxdp(&self, config: &ProbeConfig, occasion: Occasion) -> Result<bool, EngineError> {
-        let (asked, pods) = (config.clone(), Arc::clone(&self.pods));
+        let (asked, pods) = (config.places.clone(), Arc::clone(&self.pods));
         let host = Arc::clone(&self.kernel.host);
         let look = move || {
             let wanted = wanted(&asked, occasion, &pods)?;
@@ -86,7 +86,7 @@ impl Deployer {
 
     /// Compiles and loads the programs of a probe that is not to be attached. The programs are tried anew.
     pub async fn load_for_validation(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
-        let (asked, pods) = (config.clone(), Arc::clone(&self.pods));
+        let (asked, pods) = (config.places.clone(), Arc::clone(&self.pods));
         let wanted = tokio::task::spawn_blocking(move || wanted(&asked, Occasion::New, &pods)).await??;
         let mut loaded = self.load_as(config, Purpose::Validation).await?;
         let (host, name) = (Arc::clone(&self.kernel.host), config.name.clone());
@@ -112,7 +112,8 @@ impl Deployer {
         place: Arc<OwnedSemaphorePermit>,
     ) -> Result<LoadedProbe, EngineError> {
         // Captured packets come from no interface of this machine.
-        let config = ProbeConfig { per_interface: false, ..config.clone() };
+        let mut config = config.clone();
+        config.places.per_interface = false;
         self.load_as(&config, Purpose::Replay { _place: place }).await
     }
 

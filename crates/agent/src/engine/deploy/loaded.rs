@@ -80,7 +80,7 @@ pub fn planned(
 ) -> (ProbePlan, Vec<ProbeObject>, Vec<Finding>) {
     let build = || ProbePlan::build(requests(config, anew).zip(elfs.iter().copied()), common, facts);
     let (mut plan, mut parsed, findings) = build();
-    let all = config.own_interfaces().filter(|_| findings.is_empty());
+    let all = config.places.own_interfaces().filter(|_| findings.is_empty());
     for index in 0..all.as_ref().map_or(0, |all| all.len()) {
         let own = all.as_ref().map(|all| OwnInterface { all: Arc::clone(all), index });
         let Some(own) = own else { break };

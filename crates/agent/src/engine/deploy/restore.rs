@@ -176,7 +176,7 @@ impl Engine {
         let directions = plan.directions.into_iter().zip(&parsed).map(open).collect::<Result<Vec<_>, _>>()?;
         let warnings = plan.warnings;
         let WantedInterfaces { interfaces, mut pending, unlisted } =
-            wanted(&config, Occasion::Restored, &self.deployer.pods)
+            wanted(&config.places, Occasion::Restored, &self.deployer.pods)
                 .map_err(|rejection| failed(rejection.into()))?;
         let (interfaces, left) =
             fitting(interfaces, &directions).map_err(|rejection| failed(rejection.into()))?;
@@ -185,7 +185,7 @@ impl Engine {
         let readers = readers(&config, &directions).map_err(|rejection| failed(rejection.into()))?;
         let events = ProbeEvents::open(&config, &directions, &self.streaming.event_loop)
             .map_err(|error| failed(error.into()))?;
-        let identity = Identity { probe: name, netns: config.netns() };
+        let identity = Identity { probe: name, netns: config.places.netns() };
         let (attached, failed) = Attached::adopt(
             &self.deployer.kernel.host,
             identity,

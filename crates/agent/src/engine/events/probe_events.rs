@@ -68,7 +68,7 @@ impl ProbeEvents {
                         Direction::from(loaded.plan.attach.hook),
                         (&metric.request.name, loaded.plan.interface()),
                         map,
-                        &config.netns,
+                        &config.places.netns,
                         &on.budget,
                     )?);
                 }

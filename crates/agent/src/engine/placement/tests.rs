@@ -1,13 +1,14 @@
 use serde_json::{Value, json};
 use twinprobe_api::parse_document;
+use twinprobe_config::ProbeConfig;
 
 use super::*;
 
-fn config(patch: &Value) -> ProbeConfig {
+fn config(patch: &Value) -> PlacesConfig {
     let mut config = json!({ "ingress": { "source": "x" } });
     let fields = patch.as_object().unwrap().clone();
     config.as_object_mut().unwrap().extend(fields);
-    ProbeConfig::validate("p", &parse_document(config.to_string().as_bytes()).unwrap()).unwrap()
+    ProbeConfig::validate("p", &parse_document(config.to_string().as_bytes()).unwrap()).unwrap().places
 }
 
 fn interfaces() -> Interfaces {

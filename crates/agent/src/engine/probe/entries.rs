@@ -54,7 +54,7 @@ impl Engine {
         filled.clone_from(&entries);
         let mut config = ProbeConfig::validate(name, &document)?;
         // An interface that has disappeared since the probe was deployed does not keep the others from their entries.
-        config.wait_for_interface = true;
+        config.places.wait_for_interface = true;
         let author = author.explained(|| format!("entries of map {map}"));
         let cause = DeployCause::Request { author, anew: BTreeSet::from([map.to_owned()]) };
         drop(probe);

@@ -103,9 +103,9 @@ impl Running {
                 interface: interface.text.clone(),
                 reason: reason.to_owned(),
             };
-            return self.set_pending(self.config.interfaces.iter().map(pending).collect(), None);
+            return self.set_pending(self.config.places.interfaces.iter().map(pending).collect(), None);
         }
-        match wanted(&self.config, Occasion::Restored, pods) {
+        match wanted(&self.config.places, Occasion::Restored, pods) {
             Ok(WantedInterfaces { pending, unlisted: Some(reason), .. }) => {
                 self.set_pending(pending, Some(reason));
             }
@@ -202,7 +202,7 @@ impl Running {
 
     /// Returns the configured names; if the configuration has a pattern, the names of the attached interfaces, sorted.
     pub fn interfaces(&self) -> Vec<String> {
-        let configured = &self.config.interfaces;
+        let configured = &self.config.places.interfaces;
         if !configured.iter().any(InterfacePattern::is_pattern) {
             return configured.iter().map(|interface| interface.text.clone()).collect();
         }
@@ -234,9 +234,9 @@ impl Running {
     pub fn context(&self) -> Context {
         let speaks = |reader: &MetricState| reader.metric.layout.renders(Render::Ifindex);
         let speaks = self.open.metrics.iter().any(speaks);
-        let names = speaks.then(|| placement::names(self.config.netns())).flatten();
+        let names = speaks.then(|| placement::names(self.config.places.netns())).flatten();
         let interfaces = names.unwrap_or_default();
-        let own = self.open.attached.places.iter().filter(|_| self.config.netns.is_none());
+        let own = self.open.attached.places.iter().filter(|_| self.config.places.netns.is_none());
         let pods = self.pods.of(own.map(|at| at.place.ifindex));
         Context { boot_time_ns: clock::monotonic_zero_ns(), interfaces, pods, owners: None }
     }

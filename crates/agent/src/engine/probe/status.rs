@@ -211,7 +211,7 @@ pub fn validation_report(config: &ProbeConfig, loaded: &LoadedProbe, kernel: &Ke
     });
     ValidationReport {
         valid: true,
-        interfaces: config.interfaces.iter().map(|interface| interface.text.clone()).collect(),
+        interfaces: config.places.interfaces.iter().map(|interface| interface.text.clone()).collect(),
         programs: programs(&loaded.directions),
         shared_maps: shared_maps(&loaded.directions),
         metrics: metrics.collect(),

@@ -121,7 +121,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
     let mut readers: Vec<MetricState> = Vec::new();
     let mut findings = Vec::new();
     let subsystem = &config.subsystem;
-    let own_interfaces = config.own_interfaces();
+    let own_interfaces = config.places.own_interfaces();
     // The directions of the first interface come first, then the equal plans for the second one.
     let directions = config.directions().count();
     for (at, ((direction, config), own)) in config.directions().zip(loaded).enumerate() {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use twinprobe_api::ConfigDocument;
 
 use crate::commands::deploy::adjust::Adjustments;
 use crate::error::CommandError;
@@ -37,35 +36,23 @@ impl DeployFiles {
             probes.push(ProbeFile::new(name.clone(), config));
         }
         for probe in &mut probes {
-            replace_interfaces(&mut probe.config, &self.interface);
+            probe.config.go_only_to(&self.interface);
         }
         self.changes.apply(&mut probes)?;
         Ok(probes)
     }
 }
 
-fn replace_interfaces(config: &mut ConfigDocument, interfaces: &[String]) {
-    if !interfaces.is_empty() {
-        // A named interface stands for itself.
-        config.exclude_interfaces = None;
-    }
-    (config.interface, config.interfaces, config.pods) = match interfaces {
-        [] => return,
-        [one] => (Some(one.clone()), None, None),
-        many => (None, Some(many.to_owned()), None),
-    };
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use twinprobe_api::ConfigDocument;
 
     #[test]
     fn interfaces_from_the_command_line_replace_those_of_the_file() {
         let replaced = |config: &str, interfaces: &[&str]| {
-            let mut config = serde_json::from_str(config).unwrap();
+            let mut config: ConfigDocument = serde_json::from_str(config).unwrap();
             let interfaces: Vec<_> = interfaces.iter().map(|&name| name.to_owned()).collect();
-            replace_interfaces(&mut config, &interfaces);
+            config.go_only_to(&interfaces);
             serde_json::to_string(&config).unwrap()
         };
         assert_eq!(replaced(r#"{"interface":"a"}"#, &[]), r#"{"interface":"a"}"#);

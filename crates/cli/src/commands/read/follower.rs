@@ -16,6 +16,7 @@ use crate::output::format::OutputFormat;
 use crate::output::print::{self, PipeState};
 use crate::output::rates;
 use crate::output::screen::can_redraw;
+use crate::output::view::{OutputView, yaml};
 
 /// The time in seconds that the daemon is asked to wait for a window.
 const POLL: u64 = 60;
@@ -242,8 +243,8 @@ impl<'a> WindowFollower<'a> {
                 return Ok(PipeState::Present);
             }
             match format {
-                OutputFormat::Json => shown.to_string(),
-                OutputFormat::Yaml => crate::output::view::yaml(&shown),
+                OutputFormat::View(OutputView::Json) => shown.to_string(),
+                OutputFormat::View(OutputView::Yaml) => yaml(&shown),
                 _ => {
                     let config = self.config.as_ref();
                     self.watch.picture.draw(self.client, &shown, config, None, format.screen()).await?

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use twinprobe_api::{ConfigDocument, LastRead};
 use twinprobe_client::{Answer, Client, ClientError, Document, LargestEntries};
+use twinprobe_ebpf_common::Format;
 
 use crate::commands::read::merge;
 use crate::commands::read::picture::{self, Picture};
@@ -23,7 +24,7 @@ pub struct Metrics {
     /// The probe
     name: String,
     /// Format of the metrics
-    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::TABLE)]
     output: OutputFormat,
     #[command(flatten)]
     picture: Picture,
@@ -249,7 +250,7 @@ async fn ask(
     merge: bool,
     largest: LargestEntries<'_>,
 ) -> Result<(Value, Option<Value>), CommandError> {
-    let document = read(client, name, OutputFormat::Json.media_type(), peek, largest).await?;
+    let document = read(client, name, Format::Json.media_type(), peek, largest).await?;
     let document = document.parsed(exact::parse)?;
     let status = if merge { Some(client.status(name).await?.json()?) } else { None };
     Ok((document, status))

@@ -17,7 +17,7 @@ pub struct WatchCommand {
     /// The probe
     pub name: String,
     /// Format of the windows; json is a line for each window
-    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::TABLE)]
     pub output: OutputFormat,
     /// For a probe without an interval: close its window after each such time [default: 2s]. For others: the
     /// least time between two outputs

@@ -58,8 +58,8 @@ pub struct WindowsCommand {
     #[arg(long, value_name = "NAME", conflicts_with = "document")]
     collector: Option<String>,
     /// Format of the output; a list is a table, json or yaml
-    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table, conflicts_with = "ack")]
-    #[arg(requires_ifs = [("xml", "document"), ("openmetrics", "document"), ("prometheus", "document")])]
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::TABLE, conflicts_with = "ack")]
+    #[arg(requires_ifs = OutputFormat::of_documents().map(|format| (format.name(), "document")))]
     output: OutputFormat,
 }
 
@@ -100,7 +100,7 @@ impl WindowsCommand {
         let list = client.windows(&self.name, query).await?;
         let view = self.output.view().unwrap_or(OutputView::Table);
         let is_whole = self.from.is_none() && self.to.is_none();
-        if self.output == OutputFormat::Json && is_whole {
+        if matches!(self.output, OutputFormat::View(OutputView::Json)) && is_whole {
             return print::print(&list.body);
         }
         let (mut listing, mut value) = (list.read()?, print::value(&list)?);

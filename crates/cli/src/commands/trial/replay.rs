@@ -32,7 +32,7 @@ pub struct ReplayCommand {
     #[arg(long, value_name = "ADDRESS")]
     local: Vec<String>,
     /// Format of the metrics
-    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::TABLE)]
     output: OutputFormat,
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use twinprobe_ebpf_common::finding::with_causes;
-use twinprobe_ebpf_common::hook::{Hook, Verdict, XdpKind, XdpMode};
+use twinprobe_ebpf_common::hook::{ProgramKind, Verdict, XdpKind, XdpMode};
 
 use crate::attach::dispatcher::chain::{Dispatcher, MAX_CHAIN};
 use crate::attach::dispatcher::entry::DispatcherEntry;
@@ -360,9 +360,9 @@ impl Dispatchers {
 /// Makes the error for a hook that has the most probes already. The message names another hook with room, if there is
 /// one.
 fn no_room(place: &HookPoint) -> AttachError {
-    let elsewhere = match place.hook {
-        Hook::Xdp => ", or attach this one at tc: `--hook tc`, or `hook: tc` in its ingress",
-        Hook::TcIngress | Hook::TcEgress => "",
+    let elsewhere = match place.hook.kind() {
+        ProgramKind::Xdp => ", or attach this one at tc: `--hook tc`, or `hook: tc` in its ingress",
+        ProgramKind::Tc => "",
     };
     let (hook, interface) = (place.hook.name(), &place.interface);
     AttachError::Occupied(format!(

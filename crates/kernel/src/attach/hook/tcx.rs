@@ -25,6 +25,12 @@ fn attach_type(hook: Hook) -> bpf_attach_type {
     }
 }
 
+/// Tells whether the kernel has TCX. The trial queries the loopback interface, whose index is 1 in every namespace.
+pub fn is_supported() -> bool {
+    let asked = link::prog_query(1, BPF_TCX_INGRESS, &mut []);
+    !asked.is_err_and(|error| call::is_unsupported(&error))
+}
+
 /// Tells whether the interface reports this program. Call this in the interface's namespace.
 pub fn runs(ifindex: u32, hook: Hook, program: u32) -> io::Result<bool> {
     match link::prog_query(ifindex, attach_type(hook), &mut [0; MAX_PROGRAMS]) {

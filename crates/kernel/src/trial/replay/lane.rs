@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use twinprobe_ebpf_common::hook::{Hook, Verdict};
+use twinprobe_ebpf_common::hook::{Direction, Hook, ProgramKind, Verdict};
 
 use crate::load::direction::LoadedDirection;
 use crate::load::maps::TwinMap;
@@ -188,9 +188,9 @@ impl Lane {
             }
         }
         self.control.set_packet(batch.bytes, pieces, length);
-        let kind = match self.hook {
-            Hook::TcIngress => kind(bytes),
-            Hook::Xdp | Hook::TcEgress => 0,
+        let kind = match (self.hook.kind(), Direction::from(self.hook)) {
+            (ProgramKind::Tc, Direction::Ingress) => kind(bytes),
+            (ProgramKind::Xdp, _) | (_, Direction::Egress) => 0,
         };
         self.control.set_record(batch.packets, time_ns, batch.bytes, length, kind);
         batch.packets += 1;

@@ -12,9 +12,9 @@ use twinprobe_ebpf_common::metric::{Counting, MapCopy, OnReplace, Visibility};
 use twinprobe_ebpf_common::{Aggregation, MergeRule};
 
 use super::*;
-use crate::probe::{Code, MetricConfig};
+use crate::direction::Code;
+use crate::metric::MetricConfig;
 use crate::validate::names::is_probe_name;
-use crate::window::{Schedule, WindowConfig};
 
 fn validate(config: &Value) -> Result<ProbeConfig, Vec<(String, String)>> {
     let document = parse_document(config.to_string().as_bytes()).expect("a well-formed document");
@@ -56,7 +56,7 @@ fn defaults_are_those_of_the_contract() {
         "egress": { "source": "int y;" },
     }))
     .unwrap();
-    let names: Vec<_> = probe.interfaces.iter().map(|interface| interface.text.as_str()).collect();
+    let names: Vec<_> = probe.places.interfaces.iter().map(|interface| interface.text.as_str()).collect();
     assert_eq!((probe.name.as_str(), names, probe.format), ("flows", vec!["eth0"], Format::Json));
     let directions: Vec<_> =
         probe.directions().map(|(direction, config)| (direction, config.attach.hook.name())).collect();
@@ -71,8 +71,8 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!(metric.counting, Counting::Live);
     assert_eq!((metric.visibility, metric.aggregation), (Visibility::Export, None));
     assert_eq!(metric.on_replace, OnReplace::Carry);
-    assert!(!probe.wait_for_interface);
-    assert_eq!(probe.netns(), None);
+    assert!(!probe.places.wait_for_interface);
+    assert_eq!(probe.places.netns(), None);
     let egress = probe.direction(Direction::Egress).unwrap();
     assert_eq!((egress.attach.priority, egress.attach.position), (0, Position::Last));
 }

@@ -1,4 +1,4 @@
-//! The rules of `ingress` and `egress`.
+//! `ingress` and `egress`: the fields of a direction, and their rules.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,9 +11,9 @@ use twinprobe_ebpf_common::hook::{Direction, Hook, Position, Verdict, XdpMode};
 use twinprobe_ebpf_common::request::AttachRequest;
 use twinprobe_ebpf_common::unit::{Calls, Dialect};
 
-use crate::probe::{Code, DirectionConfig, SourceCode};
+use crate::metric::{self, MetricConfig};
 use crate::validate::findings::{Defaults, Findings};
-use crate::validate::{files, metric, names};
+use crate::validate::{files, names};
 
 /// The limit of a source, and of an object in base64, in bytes.
 const SOURCE_LIMIT: usize = 1 << 20;
@@ -24,6 +24,53 @@ const CALLS_LIMIT: usize = 250;
 const DEFINE_LIMIT: usize = 4 << 10;
 /// The highest limit of a program's cost: a second.
 const MAX_NS: u64 = 1_000_000_000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectionConfig {
+    /// The hook of the program, and the program's position there. A position means something for TC only.
+    pub attach: AttachRequest,
+    pub code: Code,
+    /// The function for packets; `None` if the source or object has one only, or one that fits the hook.
+    pub entry: Option<String>,
+    /// The initial values of variables, in the form of documents.
+    pub variables: BTreeMap<String, Value>,
+    /// The numbers of entries of maps, in place of the numbers in their definitions.
+    pub max_entries: BTreeMap<String, u32>,
+    /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
+    pub max_ns_per_packet: Option<u64>,
+    /// The metrics, no two with the same name. Metrics of one map agree on `snapshot` and `init`.
+    pub metrics: Vec<MetricConfig>,
+}
+
+/// A source in eBPF C, and the options of its compilation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceCode {
+    pub text: String,
+    /// The files that the source may include, by their paths below its folder.
+    pub files: BTreeMap<String, String>,
+    pub dialect: Dialect,
+    /// The functions in the tables of programs, in a source for BCC.
+    pub calls: Calls,
+    pub defines: BTreeMap<String, String>,
+}
+
+/// The program of a direction, as the client has sent it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    Source(SourceCode),
+    /// An ELF object that was compiled elsewhere.
+    Object(Vec<u8>),
+}
+
+impl Code {
+    /// The name of the field in the direction.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Source(_) => "source",
+            Self::Object(_) => "object",
+        }
+    }
+}
 
 /// Checks a direction and adds its mistakes to `findings`. Invalid fields have a placeholder in the result.
 pub fn check(
@@ -68,24 +115,33 @@ fn hook(direction: Direction, document: &DirectionDocument, findings: &mut Findi
     let at = direction.name();
     let field = format!("{at}.mode");
     let mode = findings.choose(&field, "mode", document.mode.as_deref(), &XdpMode::NAMES);
-    let hook = match (direction, document.hook.as_deref()) {
-        (Direction::Ingress, None | Some("xdp")) => Hook::Xdp,
-        (Direction::Ingress, Some("tc")) => Hook::TcIngress,
-        (Direction::Egress, None | Some("tc")) => Hook::TcEgress,
-        (Direction::Egress, Some("xdp")) => {
-            findings.add(format!("{at}.hook"), "xdp sees incoming packets only; use tc");
-            Hook::TcEgress
-        }
-        (_, Some(other)) => {
-            let known = if direction == Direction::Ingress { "xdp or tc" } else { "tc" };
-            findings.add(format!("{at}.hook"), format!("unknown hook {}; use {known}", names::quote(other)));
-            return (Hook::Xdp, XdpMode::Auto);
+    let choices = Hook::choices(direction);
+    let name = document.hook.as_deref().unwrap_or(choices[0].0);
+    let hook = match choices.iter().find(|(word, _)| *word == name) {
+        Some((_, hook)) => *hook,
+        None => {
+            let known = choices.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
+            let message = match (is_hook(name), direction) {
+                (true, Direction::Ingress) => format!("{name} sees outgoing packets only; use {known}"),
+                (true, Direction::Egress) => format!("{name} sees incoming packets only; use {known}"),
+                (false, _) => format!("unknown hook {}; use {known}", names::quote(name)),
+            };
+            findings.add(format!("{at}.hook"), message);
+            if !is_hook(name) {
+                return (Hook::Xdp, XdpMode::Auto);
+            }
+            choices[0].1
         }
     };
     if document.mode.is_some() && !hook.has_modes() {
         findings.add(field, "mode belongs to the hook xdp; leave it out with tc");
     }
     (hook, mode.unwrap_or(XdpMode::Auto))
+}
+
+/// Tells whether a direction has a hook of this name.
+fn is_hook(name: &str) -> bool {
+    Direction::ALL.into_iter().flat_map(Hook::choices).any(|(word, _)| *word == name)
 }
 
 fn position(
@@ -97,7 +153,7 @@ fn position(
 ) -> Position {
     let field = format!("{at}.position");
     // An unknown hook is replaced by xdp, which has no positions. The hook that was meant may have positions.
-    let is_known = document.hook.as_deref().is_none_or(|name| name == "xdp" || name == "tc");
+    let is_known = document.hook.as_deref().is_none_or(is_hook);
     if document.position.is_some() && is_known && !hook.has_positions() {
         let message =
             "position orders programs at the hook tc, but xdp has only one program: leave it out, or use tc";

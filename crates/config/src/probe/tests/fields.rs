@@ -167,7 +167,9 @@ fn interfaces_are_taken_out_of_patterns() {
         json!(config)
     };
     let config = validate(&change(with(json!(["*", "eth0"]), json!(["lo", "docker*"])))).unwrap();
-    assert!(config.excludes("lo") && config.excludes("docker0") && !config.excludes("eth0"));
+    assert!(
+        config.places.excludes("lo") && config.places.excludes("docker0") && !config.places.excludes("eth0")
+    );
     assert!(validate(&change(with(json!(["*"]), json!([])))).is_ok());
     for (interfaces, excluded, field, words) in [
         (json!(["eth0"]), json!(["lo"]), "exclude_interfaces", "there is no pattern"),

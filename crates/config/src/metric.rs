@@ -1,4 +1,4 @@
-//! The rules of `metrics[]`.
+//! `metrics[]`: the fields of a metric, and their rules.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,12 +8,42 @@ use twinprobe_ebpf_common::metric::{Counting, MapCopy, StrategyChoice, Visibilit
 use twinprobe_ebpf_common::request::MetricRequest;
 use twinprobe_ebpf_common::{Aggregation, MergeRule, MergeRules};
 
-use crate::probe::{MetricConfig, SumConfig};
 use crate::validate::findings::{Defaults, Findings};
 use crate::validate::{labels, names};
 
 const SHORTEST_EXPIRY: Duration = Duration::from_millis(100);
 const LONGEST_EXPIRY: Duration = Duration::from_hours(8760);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricConfig {
+    /// The part of the metric that concerns the kernel.
+    pub request: MetricRequest,
+    pub help: Option<String>,
+    pub sum: SumConfig,
+    /// The label of a key without parts in OpenMetrics; `None` for the usual one.
+    pub key_label: Option<String>,
+    /// The most entries that become samples of OpenMetrics, the largest ones; `None` for no limit.
+    pub max_series: Option<u64>,
+    /// The path of the number by which they are the largest; `None` for the first counter.
+    pub series_by: Option<String>,
+}
+
+/// The limits of the sum of all windows, for maps whose entries come and go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SumConfig {
+    /// The limit of entries; `None` for the default of the map.
+    pub entries: Option<usize>,
+    /// The time after which an entry without windows leaves the sum; `None` if it stays.
+    pub expires: Option<Duration>,
+}
+
+impl MetricConfig {
+    /// Makes a metric without settings of its own.
+    pub fn new(request: MetricRequest) -> Self {
+        let (help, sum, key_label) = (None, SumConfig::default(), None);
+        Self { request, help, sum, key_label, max_series: None, series_by: None }
+    }
+}
 
 /// Checks the metrics of the direction `at` and adds their mistakes to `findings`.
 pub fn check_all(

@@ -30,13 +30,13 @@ fn interfaces_may_be_patterns() {
         "ingress": { "source": "x" },
     }))
     .unwrap();
-    assert!(probe.wait_for_interface);
-    assert_eq!(probe.netns(), Some(Path::new("/run/netns/x")));
+    assert!(probe.places.wait_for_interface);
+    assert_eq!(probe.places.netns(), Some(Path::new("/run/netns/x")));
     for (name, wanted) in [("veth12", true), ("eth5", true), ("mon0", true), ("mon1", false), ("eth", false)]
     {
-        assert_eq!(probe.interfaces.iter().any(|pattern| pattern.matches(name)), wanted, "{name}");
+        assert_eq!(probe.places.interfaces.iter().any(|pattern| pattern.matches(name)), wanted, "{name}");
     }
-    let kinds: Vec<_> = probe.interfaces.iter().map(|p| (p.text.as_str(), p.is_pattern())).collect();
+    let kinds: Vec<_> = probe.places.interfaces.iter().map(|p| (p.text.as_str(), p.is_pattern())).collect();
     assert_eq!(kinds, [("veth*", true), ("eth[0-9]", true), ("mon0", false)]);
     assert!(validate(&patched(&json!({ "interface": "*" }))).is_ok());
     assert!(validate(&patched(&json!({ "interface": "en[pos][0123456789]*" }))).is_ok());

@@ -1,6 +1,8 @@
-//! The rules of `interface`, `interfaces`, `exclude_interfaces` and `pods`.
+//! The interfaces of a probe, and the rules for their fields.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use twinprobe_api::{ConfigDocument, PodsDocument};
 
@@ -19,8 +21,67 @@ const MOST_LABELS: usize = 32;
 const LABEL_NAME: usize = 317;
 const LABEL_VALUE: usize = 63;
 
-/// Checks the places of a probe.
-pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Vec<InterfacePattern> {
+/// The interfaces that a probe runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacesConfig {
+    /// Names and patterns in the order of the configuration, at least one, without repeats; or one element
+    /// for pods.
+    pub interfaces: Vec<InterfacePattern>,
+    /// Names and patterns of interfaces that the patterns exclude.
+    pub exclude_interfaces: Vec<InterfacePattern>,
+    /// True if each interface has programs and maps of its own, and each row names its interface. No interface is a pattern then.
+    pub per_interface: bool,
+    /// True if the probe may be deployed before its interfaces and network namespace exist.
+    pub wait_for_interface: bool,
+    /// The absolute path of the interfaces' network namespace; `None` for the daemon's own namespace.
+    pub netns: Option<PathBuf>,
+}
+
+impl PlacesConfig {
+    /// Checks the interfaces and adds their mistakes to `findings`.
+    pub fn check(document: &ConfigDocument, findings: &mut Findings) -> Self {
+        let interfaces = interfaces(document, findings);
+        let exclude_interfaces = excluded(document, &interfaces, findings);
+        let per_interface = each_alone(document, &interfaces, findings);
+        if let Some(Err(message)) = document.netns.as_deref().map(names::netns) {
+            findings.add("netns", message);
+        }
+        Self {
+            interfaces,
+            exclude_interfaces,
+            per_interface,
+            wait_for_interface: document.wait_for_interface == Some(true),
+            netns: document.netns.as_ref().map(Into::into),
+        }
+    }
+
+    pub fn netns(&self) -> Option<&Path> {
+        self.netns.as_deref()
+    }
+
+    /// Tells whether `interface` is one of the configured names. A pattern is not a name.
+    pub fn names(&self, interface: &str) -> bool {
+        self.interfaces.iter().any(|named| named.text == interface && !named.is_pattern())
+    }
+
+    /// The pods whose interfaces the probe goes to; `None` if names of interfaces decide.
+    pub fn pods(&self) -> Option<&PodSelector> {
+        self.interfaces.iter().find_map(InterfacePattern::pods)
+    }
+
+    /// Tells whether the configuration excludes an interface of this name, even if a pattern matches it.
+    pub fn excludes(&self, interface: &str) -> bool {
+        self.exclude_interfaces.iter().any(|excluded| excluded.matches(interface))
+    }
+
+    /// Returns the names of the interfaces if each has programs and maps of its own.
+    pub fn own_interfaces(&self) -> Option<Arc<[String]>> {
+        let names = self.interfaces.iter().map(|interface| interface.text.clone());
+        self.per_interface.then(|| names.collect())
+    }
+}
+
+fn interfaces(document: &ConfigDocument, findings: &mut Findings) -> Vec<InterfacePattern> {
     if let Some(pods) = &document.pods {
         return vec![of_pods(document, pods, findings)];
     }
@@ -96,7 +157,7 @@ fn check_labels(field: &str, labels: &BTreeMap<String, String>, findings: &mut F
 }
 
 /// Checks the names of interfaces that are not patterns.
-pub fn excluded(
+fn excluded(
     document: &ConfigDocument,
     interfaces: &[InterfacePattern],
     findings: &mut Findings,
@@ -123,11 +184,7 @@ pub fn excluded(
 
 /// Checks a configuration with programs and maps per interface. They are loaded before any interface appears, so their
 /// number must be known.
-pub fn each_alone(
-    document: &ConfigDocument,
-    interfaces: &[InterfacePattern],
-    findings: &mut Findings,
-) -> bool {
+fn each_alone(document: &ConfigDocument, interfaces: &[InterfacePattern], findings: &mut Findings) -> bool {
     let per_interface = document.per_interface == Some(true);
     if let Some(pattern) = interfaces
         .iter()

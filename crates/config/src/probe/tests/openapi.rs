@@ -13,7 +13,7 @@ fn it_has_the_same_choices_and_limits() {
 }
 
 fn document() -> Value {
-    yaml_serde::from_str(include_str!("../../../../../../api/openapi.yaml")).unwrap()
+    yaml_serde::from_str(include_str!("../../../../../api/openapi.yaml")).unwrap()
 }
 
 #[test]
