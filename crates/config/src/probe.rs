@@ -171,7 +171,7 @@ fn format(name: Option<&str>, findings: &mut Findings) -> Format {
     let Some(name) = name else { return Format::Json };
     Format::from_name(name).unwrap_or_else(|| {
         let known = Format::ALL.map(Format::name).join(", ");
-        findings.add("format", format!("unknown format {}; possible are {known}", names::quote(name)));
+        findings.add("format", format!("unknown format {}; use one of {known}", names::quote(name)));
         Format::Json
     })
 }
