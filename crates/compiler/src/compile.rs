@@ -152,6 +152,9 @@ impl Compiler {
             arguments.extend(["-isystem", headers::BCC].map(OsString::from));
             arguments.extend(bcc.arguments.iter().map(OsString::from));
         }
+        if bcc.is_none() && Self::follows_types(unit) {
+            arguments.extend(["-isystem", headers::TYPED].map(OsString::from));
+        }
         arguments.extend(self.include.iter().cloned());
         if let Some(arch) = target_arch() {
             arguments.push(format!("-D__TARGET_ARCH_{arch}").into());
