@@ -31,8 +31,8 @@ pub struct FilesBeside {
 
 impl FilesBeside {
     /// Makes the files of a unit, and a view with these files in addition to `view`. The types of the kernel
-    /// appear under each of the unit's names for them.
-    pub fn new(view: &Value, unit: &Unit<'_>) -> io::Result<Self> {
+    /// appear under each of the unit's names for them. `own` is the name and the text of one more file.
+    pub fn new(view: &Value, unit: &Unit<'_>, own: Option<(&str, &str)>) -> io::Result<Self> {
         let texts = || unit.files.values().map(String::as_str).chain([unit.source]);
         // A file of all types conflicts with the API's own definitions: there the name is that of a file with a few types.
         let is_own = texts().flat_map(included).any(|name| name == API);
@@ -48,7 +48,7 @@ impl FilesBeside {
             .map(inside_of)
             .filter(|name| !unit.files.contains_key(*name))
             .collect();
-        if unit.files.is_empty() && types.is_empty() && helpers.is_empty() {
+        if unit.files.is_empty() && types.is_empty() && helpers.is_empty() && own.is_none() {
             return Ok(Self::default());
         }
         let (mut inherited, mut entries) = (Vec::new(), Vec::new());
@@ -59,7 +59,8 @@ impl FilesBeside {
             (name, format!("#include <bpf/{header}>\n"))
         });
         let files = unit.files.iter().map(|(name, text)| (name.as_str(), text.clone()));
-        for (name, text) in files.chain(of_host) {
+        let own = own.map(|(name, text)| (name, text.to_owned()));
+        for (name, text) in files.chain(of_host).chain(own) {
             let file = sealed("beside", text.as_bytes())?;
             entries.push(entry(name, &path(&file)));
             inherited.push(file);

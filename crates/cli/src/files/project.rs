@@ -9,15 +9,22 @@ const TOP: &str = ".git";
 /// The most files and folders of a project that are looked at.
 const MOST: usize = 50_000;
 /// Headers in brackets that the daemon's host has, and folders of such headers. A project's copies of them are not sent.
-const OF_HOST: [&str; 9] = [
+const OF_HOST: [&str; 16] = [
+    "arpa/",
     "asm/",
     "asm-generic/",
+    "bits/",
     "bpf/bpf_core_read.h",
     "bpf/bpf_endian.h",
     "bpf/bpf_helper_defs.h",
     "bpf/bpf_helpers.h",
     "bpf/bpf_tracing.h",
+    "gnu/",
     "linux/",
+    "net/",
+    "netinet/",
+    "std",
+    "sys/",
     "uapi/",
 ];
 
