@@ -95,7 +95,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::create_dir_all(at("probe/lib/deep")).unwrap();
-        for folder in ["probe/..data", "common", "probe/common", "types/deep", "include", ".git"] {
+        for folder in ["probe/..data", "common", "probe/common", "types/deep"] {
             fs::create_dir_all(at(folder)).unwrap();
         }
         for (name, text) in [
@@ -116,8 +116,6 @@ mod tests {
             ("types/deep/below.h", "int below;"),
             ("types/secret", "not a header"),
             ("probe/common/shared.h", "int shared;"),
-            ("include/of_project.h", "#include \"part.c\"\n#include <stdint.h>\n"),
-            ("include/part.c", "int part;"),
             ("probe/..data/linked.h", "int linked;"),
         ] {
             fs::write(at(name), text).unwrap();
@@ -129,10 +127,8 @@ mod tests {
         symlink("..data/linked.h", at("probe/linked.h")).unwrap();
         symlink("../outside.h", at("probe/way-out.h")).unwrap();
         let source = "// <unused.h>\n#include <lib/brackets.h>\n#include \"sizes.h\"\n#include \"vmlinux.h\"\n#include \"lib/vmlinux_x86.h\"\n#include \"lib/vmlinux.h\"\n#include \"linked.h\"\n\
-            #include \"way-out.h\"\n#include \"../types/above.h\"\n#include \"../types/secret\"\n#include \"/etc/passwd\"\n#include \"missing.h\"\n#include \"lib\"\n\
-            #include <of_project.h>\n";
+            #include \"way-out.h\"\n#include \"../types/above.h\"\n#include \"../types/secret\"\n#include \"/etc/passwd\"\n#include \"missing.h\"\n#include \"lib\"\n";
         let files = beside(&at("probe/probe.bpf.c"), source).unwrap();
-        let names: Vec<&str> = files.keys().map(String::as_str).collect();
         let expected = [
             "common/shared.h",
             "lib/a.h",
@@ -141,21 +137,39 @@ mod tests {
             "lib/deep/b.h",
             "lib/vmlinux.h",
             "linked.h",
-            "of_project.h",
             "outside.h",
-            "part.c",
             "sizes.h",
             "types/above.h",
             "types/deep/below.h",
             "types/near.h",
         ];
-        assert_eq!(names, expected);
-        let text = |name: &str| files[name].text.as_str();
-        assert_eq!((text("linked.h"), text("common/shared.h")), ("int linked;", "int shared;"));
+        assert_eq!(files.keys().collect::<Vec<_>>(), expected);
+        let [linked, shared] = ["linked.h", "common/shared.h"].map(|name| files[name].text.as_str());
+        assert_eq!((linked, shared), ("int linked;", "int shared;"));
         fs::write(at("probe/lib/c.h"), b"\xff").unwrap();
         let (file, error) = beside(&at("probe/probe.bpf.c"), source).unwrap_err();
         let file = file.canonicalize().unwrap();
         assert!(file.ends_with("lib/c.h") && error.kind() == io::ErrorKind::InvalidData, "{error}");
+    }
+
+    #[test]
+    fn other_files_come_from_the_project() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for folder in ["probe", "include/linux", ".git"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for (name, text) in [
+            ("include/lines.h", "#include \"part.c\"\n#include <stdint.h>\n"),
+            ("include/part.c", "int part;"),
+            ("include/stdint.h", "int other;"),
+            ("include/linux/bpf.h", "int other;"),
+        ] {
+            fs::write(at(name), text).unwrap();
+        }
+        let source = "#include <lines.h>\n#include <linux/bpf.h>\n#include \"missing.h\"\n";
+        let files = beside(&at("probe/probe.bpf.c"), source).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["lines.h", "part.c"]);
     }
 
     #[test]

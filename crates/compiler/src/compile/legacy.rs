@@ -80,7 +80,6 @@ const VERDICTS: [&str; 4] = ["TCX_NEXT", "TCX_PASS", "TCX_DROP", "TCX_REDIRECT"]
 pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     let texts: Vec<&str> = unit.files.values().map(String::as_str).chain([unit.source]).collect();
     let uses = |name: &str| texts.iter().any(|text| has_word(text, name));
-    let contains = |words: &str| texts.iter().any(|text| text.contains(words));
     let includes = |is: &dyn Fn(&str) -> bool| texts.iter().any(|text| included(text).any(is));
     // Beside the kernel's API, a file by this name has a few types of the project's own.
     let follows_types =
@@ -106,10 +105,6 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     // The C library has some of the macros as numbers of an enum.
     let has_library = includes(&|name| name.starts_with("netinet/") || name == "arpa/inet.h");
     let has_none = follows_types || is_inside && !has_library;
-    let lacks_protocols = lacks(&PROTOCOLS)
-        && !PROTOCOLS.iter().any(|name| is_given(&texts, name))
-        && !has_library
-        && !includes(&|name| name.ends_with("/in.h") || name == "sys/socket.h");
     let lacks_macro = |name: &str| has_none && lacks(&[name]) && !is_given(&texts, name);
     let macros = MACROS.iter().filter(|(name, _)| lacks_macro(name));
     let needs = [
@@ -119,12 +114,12 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
         ("ANNOTATION", uses("BPF_ANNOTATE_KV_PAIR") && !defines(&texts, "BPF_ANNOTATE_KV_PAIR")),
         ("ELF_MAP", lacks(&["bpf_elf_map"]) && !has_elf),
         ("PINS", lacks(&["PIN_GLOBAL_NS"]) && !has_elf && !is_given(&texts, "PIN_NONE")),
-        ("TCX", lacks(&VERDICTS) && !contains("tcx_action_base") && !follows_types),
+        ("TCX", lacks(&VERDICTS) && !uses("tcx_action_base") && !follows_types),
         ("STDINT", is_inside && lacks(&STANDARD) && !includes(&|name| name == "stdint.h")),
         ("STDBOOL", lacks_truth && !includes(&|name| name == "stdbool.h") && !counts_truth(&texts)),
         ("NULL", is_inside && lacks(&["NULL"])),
         ("ORDER", !has_library && lacks_calls(&texts, &ORDER)),
-        ("PROTOCOLS", !follows_types && lacks_protocols),
+        ("PROTOCOLS", !follows_types && !has_library && lacks_protocols(&texts)),
         ("ETHER", lacks_header("ethhdr", "/if_ether.h")),
         ("TCP", lacks_header("tcphdr", "/tcp.h")),
         ("UDP", lacks_header("udphdr", "/udp.h")),
@@ -141,6 +136,15 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     }
     arguments.extend(macros.map(|(name, value)| format!("-D{name}={value}")));
     arguments
+}
+
+/// Tells whether the texts use protocols and include no header that has these.
+fn lacks_protocols(texts: &[&str]) -> bool {
+    let has = |name: &str| name.ends_with("/in.h") || name == "sys/socket.h";
+    let is_known = |name: &&str| defines(texts, name) || is_given(texts, name);
+    PROTOCOLS.iter().any(|name| texts.iter().any(|text| has_word(text, name)))
+        && !PROTOCOLS.iter().any(is_known)
+        && !texts.iter().any(|text| included(text).any(has))
 }
 
 /// Tells whether a header by this name is libbpf's for helper functions.
