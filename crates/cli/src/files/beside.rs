@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use twinprobe_ebpf_common::unit::{inclusions, inside_of, is_vmlinux};
 
-use crate::files::project::{Project, is_code};
+use crate::files::project::{Project, is_code, is_of_host};
 
 /// The bytes that all types of a kernel have at least.
 const TYPES: u64 = 256 << 10;
@@ -37,6 +37,9 @@ pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, IncludedFile
     while let Some((directory, here, text)) = open.pop() {
         let is_above = here.canonicalize().is_ok_and(|here| !here.starts_with(&inside));
         for (name, in_brackets) in inclusions(&text) {
+            if is_above && in_brackets && is_of_host(name) {
+                continue;
+            }
             let (inner, may_leave) = (inside_of(name), is_above || name.starts_with("../"));
             let places = [
                 (within(&directory, name), here.join(name)),

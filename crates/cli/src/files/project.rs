@@ -47,7 +47,7 @@ impl Project {
     /// several are as near, and differ.
     pub fn header(&self, name: &str, in_brackets: bool) -> Option<PathBuf> {
         let top = self.top.as_deref()?;
-        if in_brackets && OF_HOST.iter().any(|begin| name.starts_with(begin)) {
+        if in_brackets && is_of_host(name) {
             return None;
         }
         let headers = self.headers.get_or_init(|| headers(top));
@@ -64,6 +64,11 @@ impl Project {
         let is_one = others.iter().all(|other| text(other) == text(first));
         is_one.then(|| first.clone())
     }
+}
+
+/// Tells whether a header in brackets is one of the daemon's host.
+pub fn is_of_host(name: &str) -> bool {
+    OF_HOST.iter().any(|begin| name.starts_with(begin))
 }
 
 /// Tells whether a file that is not in the source's folder has code, by its name.
