@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use twinprobe_ebpf_common::finding::{BESIDE, INNER};
 use twinprobe_ebpf_common::unit::{Unit, included, inside_of, is_vmlinux};
 
-use crate::headers::{OVERLAY, entry, path, sealed};
+use crate::headers::{LIBBPF_HEADERS, OVERLAY, entry, path, sealed};
 use crate::vmlinux;
 
 /// The number of folders that a name may leave, as in `#include "../../common/sizes.h"`.
 const ABOVE: usize = 4;
-/// The folder of libbpf's headers in a project that has its sources as a submodule.
-const SUBMODULE: &str = "libbpf/src/";
+/// The folder of libbpf's headers on the host.
+const OF_HOST: &str = "bpf";
 /// The header of the kernel's API for programs.
 const API: &str = "linux/bpf.h";
 
@@ -31,8 +31,8 @@ pub struct FilesBeside {
 
 impl FilesBeside {
     /// Makes the files of a unit, and a view with these files in addition to `view`. The types of the kernel
-    /// appear under each of the unit's names for them.
-    pub fn new(view: &Value, unit: &Unit<'_>) -> io::Result<Self> {
+    /// appear under each of the unit's names for them. `own` is the name and the text of one more file.
+    pub fn new(view: &Value, unit: &Unit<'_>, own: Option<(&str, &str)>) -> io::Result<Self> {
         let texts = || unit.files.values().map(String::as_str).chain([unit.source]);
         // A file of all types conflicts with the API's own definitions: there the name is that of a file with a few types.
         let is_own = texts().flat_map(included).any(|name| name == API);
@@ -44,21 +44,23 @@ impl FilesBeside {
             .collect();
         let helpers: BTreeSet<&str> = texts()
             .flat_map(included)
+            .filter(|name| of_libbpf(name).is_some())
             .map(inside_of)
-            .filter(|name| name.starts_with(SUBMODULE) && !unit.files.contains_key(*name))
+            .filter(|name| !unit.files.contains_key(*name))
             .collect();
-        if unit.files.is_empty() && types.is_empty() && helpers.is_empty() {
+        if unit.files.is_empty() && types.is_empty() && helpers.is_empty() && own.is_none() {
             return Ok(Self::default());
         }
         let (mut inherited, mut entries) = (Vec::new(), Vec::new());
         let file = file_of(view, vmlinux::NAME);
         entries.extend(types.into_iter().filter_map(|name| Some(entry(name, file.as_deref()?))));
         let of_host = helpers.into_iter().map(|name| {
-            let header = name.strip_prefix(SUBMODULE).unwrap_or(name);
+            let header = of_libbpf(name).unwrap_or(name);
             (name, format!("#include <bpf/{header}>\n"))
         });
         let files = unit.files.iter().map(|(name, text)| (name.as_str(), text.clone()));
-        for (name, text) in files.chain(of_host) {
+        let own = own.map(|(name, text)| (name, text.to_owned()));
+        for (name, text) in files.chain(of_host).chain(own) {
             let file = sealed("beside", text.as_bytes())?;
             entries.push(entry(name, &path(&file)));
             inherited.push(file);
@@ -90,6 +92,12 @@ impl FilesBeside {
         let bracketed = ["-idirafter", BESIDE].map(str::to_owned);
         arguments.splice(0..0, quoted.chain(bracketed).map(OsString::from));
     }
+}
+
+/// Returns the name of a header of libbpf for programs that a project has in a folder of its own, as a submodule or as a copy.
+fn of_libbpf(name: &str) -> Option<&str> {
+    let (folder, header) = name.rsplit_once('/')?;
+    (folder != OF_HOST && LIBBPF_HEADERS.contains(&header)).then_some(header)
 }
 
 /// Returns the file of this name in the first directory of a view.

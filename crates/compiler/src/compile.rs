@@ -1,6 +1,7 @@
 //! Compilation of eBPF C to an ELF object with clang as a child process. Clang reads the user's source from
 //! its stdin and writes the object to its stdout; its messages become findings that name lines of the source.
 
+mod doubled;
 mod legacy;
 mod strip;
 #[cfg(test)]
@@ -51,10 +52,10 @@ pub struct Compiler {
 impl Compiler {
     /// Compiles a source. The rejection has clang's diagnostics and its log.
     pub async fn compile(&self, unit: &Unit<'_>) -> Result<CompiledObject, Rejection> {
-        let Unit { field, source, .. } = *unit;
+        let field = unit.field;
         let refuse = |message: String| Rejection::from(Finding::new(Stage::Compile, field, message));
         let told = dialect::told(unit)?;
-        let mut arguments = self.arguments(unit, told.as_ref());
+        let arguments = self.arguments(unit, told.as_ref());
         let key = ObjectKey::new(&self.clang, &arguments, unit);
         let shared = told.map(|told| told.shared).unwrap_or_default();
         if let Some(object) = self.known.get(&key) {
@@ -66,10 +67,7 @@ impl Compiler {
             written.unwrap_or_else(|error| Err(error.to_string())).map_err(refuse)?;
         }
         let not_run = |error| refuse(format!("could not run {}: {error}", self.clang.display()));
-        let beside = FilesBeside::new(&self.view, unit).map_err(not_run)?;
-        beside.show(&mut arguments);
-        let outcome = self.run(&mut arguments, source, &beside).await.map_err(not_run)?;
-        match outcome {
+        match self.outcome(arguments, unit).await.map_err(not_run)? {
             ChildOutcome::TimedOut => {
                 let limit = self.limits.time.as_secs();
                 Err(refuse(format!(
@@ -109,6 +107,23 @@ impl Compiler {
                 Err(Rejection::from(errors).with_log(log))
             }
         }
+    }
+
+    /// Compiles a unit. If the host's headers define names that the source defines itself, clang runs once more with other names
+    /// in these headers; the first outcome counts if that does not help.
+    async fn outcome(&self, arguments: Vec<OsString>, unit: &Unit<'_>) -> io::Result<ChildOutcome> {
+        let run = async |mut arguments: Vec<OsString>, apart: Option<&str>| {
+            let beside = FilesBeside::new(&self.view, unit, apart.map(|text| (doubled::NAME, text)))?;
+            beside.show(&mut arguments);
+            self.run(&mut arguments, unit.source, &beside).await
+        };
+        let first = run(arguments.clone(), None).await?;
+        let ChildOutcome::Ended { status, log, .. } = &first else { return Ok(first) };
+        let Some(apart) = doubled::header(log).filter(|_| !status.success()) else { return Ok(first) };
+        let include = ["-include", doubled::NAME].map(OsString::from);
+        let second = run(include.into_iter().chain(arguments).collect(), Some(&apart)).await?;
+        let helps = matches!(&second, ChildOutcome::Ended { status, .. } if status.success());
+        Ok(if helps { second } else { first })
     }
 
     /// Runs clang. If clang 14 can't have the source's text in the debug information, clang runs once more
@@ -151,6 +166,9 @@ impl Compiler {
             // The dialect's headers replace others.
             arguments.extend(["-isystem", headers::BCC].map(OsString::from));
             arguments.extend(bcc.arguments.iter().map(OsString::from));
+        }
+        if bcc.is_none() && Self::follows_types(unit) {
+            arguments.extend(["-isystem", headers::TYPED].map(OsString::from));
         }
         arguments.extend(self.include.iter().cloned());
         if let Some(arch) = target_arch() {

@@ -77,17 +77,30 @@ const NOTHING: [&str; 19] = [
     "net/tcp_states.h",
     "string.h",
 ];
+/// The directory of the headers beside the types of a kernel, which have the names of the integers already, and which the
+/// host's header contradicts.
+pub const TYPED: &str = "/twinprobe/typed";
+const TYPED_HEADERS: [(&str, &str); 1] = [("stdint.h", include_str!("../headers/typed-stdint.h"))];
 /// The last directory of clang's search for headers, and the headers: a host or a project may have the same names.
 const LATE: &str = "/twinprobe/late";
-const LATE_HEADERS: [(&str, &str); 10] = [
+const LATE_HEADERS: [(&str, &str); 16] = [
     ("asm/compiler.h", include_str!("../headers/bcc/none.h")),
     ("bpf_elf.h", include_str!("../headers/bpf_elf.h")),
     ("bpf_legacy.h", include_str!("../headers/bpf_legacy.h")),
     ("iproute2/bpf_elf.h", include_str!("../headers/bpf_elf.h")),
     ("linux/compiler.h", include_str!("../headers/bcc/none.h")),
+    ("linux/jhash.h", include_str!("../headers/jhash.h")),
     ("linux/kconfig.h", include_str!("../headers/bcc/none.h")),
+    ("linux/skbuff.h", include_str!("../headers/bcc/none.h")),
     ("net/ip.h", include_str!("../headers/kernel-ip.h")),
     ("net/ipv6.h", "#include <linux/ipv6.h>\n"),
+    (
+        "net/sock.h",
+        "#include <linux/in.h>\n#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <net/tcp_states.h>\n",
+    ),
+    ("net/tcp.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/tcp.h>\n"),
+    ("net/tcp_states.h", include_str!("../headers/tcp-states.h")),
+    ("net/udp.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n#include <linux/udp.h>\n"),
     ("xdp/prog_dispatcher.h", "#include <xdp/xdp_helpers.h>\n"),
     ("xdp/xdp_helpers.h", include_str!("../headers/libxdp.h")),
 ];
@@ -97,12 +110,12 @@ const LINUX: &str = "linux/bpf.h";
 /// projects also give to their own headers (`bpf.h`).
 const LIBBPF: &str = "/twinprobe/libbpf";
 const HELPERS: &str = "bpf_helpers.h";
-const LIBBPF_HEADERS: [&str; 6] =
+pub const LIBBPF_HEADERS: [&str; 6] =
     [HELPERS, "bpf_core_read.h", "bpf_endian.h", "bpf_helper_defs.h", "bpf_tracing.h", "usdt.bpf.h"];
 
 /// Tells whether clang prints the name of a header of the daemon, or of a file beside the source.
 pub fn is_own(name: &str) -> bool {
-    [COMMON, BCC, LATE, BESIDE]
+    [COMMON, BCC, LATE, TYPED, BESIDE]
         .iter()
         .any(|directory| name.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')))
 }
@@ -136,6 +149,7 @@ impl HeaderFiles {
         };
         let mut common = entries(&COMMON_HEADERS)?;
         let late = entries(&LATE_HEADERS)?;
+        let typed = entries(&TYPED_HEADERS)?;
         let mut bcc = entries(&BCC_HEADERS)?;
         if let Some(none) = headers.last().map(path) {
             bcc.extend(NOTHING.map(|name| entry(name, &none)));
@@ -158,6 +172,7 @@ impl HeaderFiles {
             json!({ "type": "directory", "name": COMMON, "contents": common }),
             json!({ "type": "directory", "name": BCC, "contents": bcc }),
             json!({ "type": "directory", "name": LATE, "contents": late }),
+            json!({ "type": "directory", "name": TYPED, "contents": typed }),
         ];
         roots.extend(host.iter().filter_map(|path| path.to_str()).map(remap));
         // Sources with a copy of libbpf's headers include these without their folder.

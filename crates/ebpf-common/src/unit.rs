@@ -27,6 +27,11 @@ pub type Calls = BTreeMap<String, BTreeMap<u32, String>>;
 
 /// Returns the names that a text includes, in quotation marks or in brackets.
 pub fn included(text: &str) -> impl Iterator<Item = &str> {
+    inclusions(text).map(|(name, _)| name)
+}
+
+/// Returns the names that a text includes, and whether each of them is in brackets.
+pub fn inclusions(text: &str) -> impl Iterator<Item = (&str, bool)> {
     text.lines().filter_map(|line| {
         let directive =
             line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim_start();
@@ -34,7 +39,7 @@ pub fn included(text: &str) -> impl Iterator<Item = &str> {
             Some(rest) => (rest, '"'),
             None => (directive.strip_prefix('<')?, '>'),
         };
-        rest.split_once(end).map(|(name, _)| name)
+        rest.split_once(end).map(|(name, _)| (name, end == '>'))
     })
 }
 

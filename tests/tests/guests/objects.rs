@@ -238,7 +238,7 @@ fn an_object_in_a_file_runs_with_the_sizes_of_the_configuration() -> Result<()> 
         Ok([output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat())
     };
     for (sizes, words) in [
-        (json!({ "flows": 8 }), "map lengths has no number of entries"),
+        (json!({ "flows": 8 }), "map lengths has no number of entries, and gets 10240"),
         (json!({ "lengths": 8 }), "map flows of ingress takes the most"),
         (json!({ "lengths": 8, "flows": 8, "other": 8 }), "there is no map other; there are flows, lengths"),
         (json!({ "lengths": 0, "flows": 8 }), "0 is not a number of entries"),
@@ -247,7 +247,7 @@ fn an_object_in_a_file_runs_with_the_sizes_of_the_configuration() -> Result<()> 
         ensure!(answer.contains(words), "{words}: {answer}");
     }
     let answer = apply(json!({ "lengths": 8, "flows": 8 }))?;
-    ensure!(answer.contains("created sizes"), "{answer}");
+    ensure!(answer.contains("replaced sizes"), "{answer}");
     Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
     let document = daemon.json("/v1/probes/sizes/metrics");
     let entry = &document["ingress"]["lengths"]["entries"][0];

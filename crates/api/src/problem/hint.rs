@@ -66,6 +66,12 @@ fn has_own_helpers(source: &str) -> bool {
     included(source).any(|name| name == "bpf_helpers.h")
 }
 
+/// Tells whether a source declares a function as one of the kernel.
+fn is_of_kernel(source: &str, name: &str) -> bool {
+    let declarations = source.split(';').filter_map(|declaration| declaration.split_once(name));
+    declarations.filter(|(_, rest)| rest.starts_with('(')).any(|(_, rest)| rest.contains("__ksym"))
+}
+
 fn find(list: &[Advice], message: &str) -> Option<&'static str> {
     let has = |word: &&str| match word.strip_prefix('!') {
         Some(unwanted) => !message.contains(unwanted),
@@ -92,6 +98,12 @@ fn name_hint(message: &str, source: &str) -> Option<String> {
         return Some(format!(
             "vmlinux.h has the types of the daemon's kernel, and that kernel does not show the members of {name}: declare those that you \
              need in the source, with __attribute__((preserve_access_index))"
+        ));
+    }
+    if message.starts_with(UNDEFINED) && is_of_kernel(source, name) {
+        return Some(format!(
+            "{name} is a function of the kernel (kfunc): leave the call out, or declare the function __weak and call it behind \
+             `if (bpf_ksym_exists({name}))`, which counts as false here"
         ));
     }
     let Some((_, header)) = HEADERS.iter().find(|(begins, _)| name.starts_with(begins)) else {

@@ -1,10 +1,12 @@
-//! The files that a source includes from its own folder.
+//! The files that a source includes from its own folder, and from others of its project.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use twinprobe_ebpf_common::unit::{included, inside_of, is_vmlinux};
+use twinprobe_ebpf_common::unit::{inclusions, inside_of, is_vmlinux};
+
+use crate::files::project::{Project, is_code, is_of_host};
 
 /// The least size in bytes of a file with all types of a kernel.
 const TYPES: u64 = 256 << 10;
@@ -12,21 +14,32 @@ const TYPES: u64 = 256 << 10;
 /// A file, and the reason why it can't be read.
 type UnreadFile = (PathBuf, io::Error);
 
-/// Returns the files that a source includes, and those that these include: paths from the source's folder, as the
-/// daemon gets them, and texts. Missing files are left out: if the compiler needs one, its error has the line. A name
-/// with `../` may lead to a header above the folder. Such a header is sent as one in the folder, unless the folder has
-/// one of that name.
-pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, UnreadFile> {
+/// A file that a source includes.
+#[derive(Debug)]
+pub struct IncludedFile {
+    pub path: PathBuf,
+    pub text: String,
+}
+
+/// Returns the files that a source includes, and those that these include, by their paths from the source's folder, as the
+/// daemon gets them. Missing files are left out: if the compiler needs one, its error has the line. A header that a
+/// name with `../` reaches above the folder is sent as one in it, unless the folder has one by that name. Other headers come
+/// from the project.
+pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, IncludedFile>, UnreadFile> {
     let folder = match source.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let inside = folder.canonicalize().map_err(|error| (folder.to_owned(), error))?;
+    let project = Project::of(&inside);
     let (mut files, mut seen) = (BTreeMap::new(), BTreeSet::new());
     let mut open = vec![(String::new(), folder.to_owned(), text.to_owned())];
     while let Some((directory, here, text)) = open.pop() {
         let is_above = here.canonicalize().is_ok_and(|here| !here.starts_with(&inside));
-        for name in included(&text) {
+        for (name, in_brackets) in inclusions(&text) {
+            if is_above && in_brackets && is_of_host(name) {
+                continue;
+            }
             let (inner, may_leave) = (inside_of(name), is_above || name.starts_with("../"));
             let places = [
                 (within(&directory, name), here.join(name)),
@@ -36,9 +49,10 @@ pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, Unr
             ];
             let found = places.into_iter().find_map(|(path, file)| {
                 let real = file.canonicalize().ok().filter(|real| real.is_file())?;
-                let is_header = || may_leave && real.extension().is_some_and(|ending| ending == "h");
-                path.filter(|_| real.starts_with(&inside) || is_header()).map(|path| (path, file))
+                path.filter(|_| real.starts_with(&inside) || may_leave && is_code(&real))
+                    .map(|path| (path, file))
             });
+            let found = found.or_else(|| within("", inner).zip(project.header(inner, in_brackets)));
             let Some((path, file)) = found.filter(|(path, _)| seen.insert(path.clone())) else { continue };
             // The daemon makes the types of its own kernel. Types of another kernel do not fit. They are far
             // longer than a header of a project that chooses among such files, or that declares a few types.
@@ -50,7 +64,7 @@ pub fn beside(source: &Path, text: &str) -> Result<BTreeMap<String, String>, Unr
             let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
             let here = file.parent().unwrap_or(folder).to_owned();
             open.push((directory.to_owned(), here, text.clone()));
-            files.insert(path, text);
+            files.insert(path, IncludedFile { path: file, text });
         }
     }
     Ok(files)
@@ -118,7 +132,6 @@ mod tests {
         let source = "// <unused.h>\n#include <lib/brackets.h>\n#include \"sizes.h\"\n#include \"vmlinux.h\"\n#include \"lib/vmlinux_x86.h\"\n#include \"lib/vmlinux.h\"\n#include \"linked.h\"\n\
             #include \"way-out.h\"\n#include \"../types/above.h\"\n#include \"../types/secret\"\n#include \"/etc/passwd\"\n#include \"missing.h\"\n#include \"lib\"\n";
         let files = beside(&at("probe/probe.bpf.c"), source).unwrap();
-        let names: Vec<&str> = files.keys().map(String::as_str).collect();
         let expected = [
             "common/shared.h",
             "lib/a.h",
@@ -133,12 +146,33 @@ mod tests {
             "types/deep/below.h",
             "types/near.h",
         ];
-        assert_eq!(names, expected);
-        assert_eq!((&*files["linked.h"], &*files["common/shared.h"]), ("int linked;", "int shared;"));
+        assert_eq!(files.keys().collect::<Vec<_>>(), expected);
+        let [linked, shared] = ["linked.h", "common/shared.h"].map(|name| files[name].text.as_str());
+        assert_eq!((linked, shared), ("int linked;", "int shared;"));
         fs::write(at("probe/lib/c.h"), b"\xff").unwrap();
         let (file, error) = beside(&at("probe/probe.bpf.c"), source).unwrap_err();
         let file = file.canonicalize().unwrap();
         assert!(file.ends_with("lib/c.h") && error.kind() == io::ErrorKind::InvalidData, "{error}");
+    }
+
+    #[test]
+    fn other_files_come_from_the_project() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for folder in ["probe", "include/linux", ".git"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for (name, text) in [
+            ("include/lines.h", "#include \"part.c\"\n#include <stdint.h>\n"),
+            ("include/part.c", "int part;"),
+            ("include/stdint.h", "int other;"),
+            ("include/linux/bpf.h", "int other;"),
+        ] {
+            fs::write(at(name), text).unwrap();
+        }
+        let source = "#include <lines.h>\n#include <linux/bpf.h>\n#include \"missing.h\"\n";
+        let files = beside(&at("probe/probe.bpf.c"), source).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["lines.h", "part.c"]);
     }
 
     #[test]

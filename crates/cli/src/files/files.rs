@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use serde::Deserialize as _;
 use serde_path_to_error::Error as FieldError;
 use twinprobe_api::{ConfigDocument, DirectionDocument};
 
-use crate::files::beside::beside;
+use crate::files::beside::{IncludedFile, beside};
 use crate::files::contents::{FileContents, NamedConfig};
 use crate::files::object;
 use crate::files::sources::{SourceFile, Sources};
@@ -216,30 +217,37 @@ fn take_source(file: &Path, direction: &mut DirectionDocument) -> Result<SourceF
     let bytes = std::fs::read(file).map_err(unread)?;
     if bytes.starts_with(object::ELF) {
         (direction.source, direction.object) = (None, Some(STANDARD.encode(object::slim(bytes))));
-        return Ok(SourceFile::new(Some(file), String::new(), None));
+        return Ok(SourceFile::new(file, String::new()));
     }
     let text = io::read_to_string(&bytes[..]).map_err(unread)?;
-    let mut files = beside(file, &text)?;
-    expect_room(&text, &files)?;
+    let included = beside(file, &text)?;
+    expect_room(&text, &included)?;
     let inside = direction.files.take().unwrap_or_default();
-    let mut source = SourceFile::new(Some(file), text.clone(), Some(&files));
-    source.beside.extend(SourceFile::new(None, String::new(), Some(&inside)).beside);
-    files.extend(inside);
+    let mut source = SourceFile::new(file, text.clone());
+    source.beside = SourceFile::inside(String::new(), Some(&inside)).beside;
+    let mut files = inside;
+    for (name, IncludedFile { path, text }) in included {
+        if let Entry::Vacant(place) = files.entry(name.clone()) {
+            source.beside.insert(name, SourceFile::new(&path, text.clone()));
+            place.insert(text);
+        }
+    }
     direction.source = Some(text);
     direction.files = (!files.is_empty()).then_some(files);
     Ok(source)
 }
 
 /// Fails for the largest file if a source and the files beside it have too many bytes for the daemon.
-fn expect_room(text: &str, files: &BTreeMap<String, String>) -> Result<(), (PathBuf, io::Error)> {
-    let all = files.values().map(String::len).fold(text.len(), usize::saturating_add);
-    let Some((name, largest)) = files.iter().max_by_key(|(_, text)| text.len()).filter(|_| all > MOST) else {
+fn expect_room(text: &str, files: &BTreeMap<String, IncludedFile>) -> Result<(), (PathBuf, io::Error)> {
+    let all = files.values().map(|file| file.text.len()).fold(text.len(), usize::saturating_add);
+    let largest = files.iter().max_by_key(|(_, file)| file.text.len()).filter(|_| all > MOST);
+    let Some((name, largest)) = largest else {
         return Ok(());
     };
     let message = format!(
         "it has {} of {all} bytes, and a source with the files that it includes may have {MOST}; a file with the types of the kernel \
          needs the name vmlinux.h, then the daemon makes it",
-        largest.len()
+        largest.text.len()
     );
     Err((PathBuf::from(name), io::Error::new(io::ErrorKind::FileTooLarge, message)))
 }

@@ -4,4 +4,5 @@ pub mod beside;
 pub mod contents;
 pub mod files;
 pub mod object;
+pub mod project;
 pub mod sources;

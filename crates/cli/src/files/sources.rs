@@ -24,18 +24,15 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// A source in a configuration, or in `file`, with the texts of the files that it includes.
-    pub fn new(file: Option<&Path>, text: String, files: Option<&BTreeMap<String, String>>) -> Self {
-        let of_one = |(name, text): (&String, &String)| {
-            let file = file.map(|file| {
-                // A header above the folder has its name there.
-                let mut above = (0..=4).map(|steps| file.with_file_name("../".repeat(steps) + name));
-                above.find(|file| file.exists()).unwrap_or_else(|| file.with_file_name(name))
-            });
-            (name.clone(), Self::new(file.as_deref(), text.clone(), None))
-        };
-        let beside = files.into_iter().flatten().map(of_one).collect();
-        Self { file: file.map(|file| file.display().to_string()), text, beside }
+    /// A source in a configuration, with the texts of the files that it includes.
+    pub fn inside(text: String, files: Option<&BTreeMap<String, String>>) -> Self {
+        let of_one = |(name, text): (&String, &String)| (name.clone(), Self::inside(text.clone(), None));
+        Self { file: None, text, beside: files.into_iter().flatten().map(of_one).collect() }
+    }
+
+    /// A source in a file.
+    pub fn new(file: &Path, text: String) -> Self {
+        Self { file: Some(file.display().to_string()), text, beside: BTreeMap::new() }
     }
 }
 
@@ -44,7 +41,7 @@ impl Sources {
     pub fn inside(config: &ConfigDocument) -> Self {
         let [ingress, egress] = [&config.ingress, &config.egress].map(|direction| {
             let direction = direction.as_ref()?;
-            Some(SourceFile::new(None, direction.source.clone()?, direction.files.as_ref()))
+            Some(SourceFile::inside(direction.source.clone()?, direction.files.as_ref()))
         });
         Self { ingress, egress }
     }

@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_finding_shows_its_line_a_caret_and_what_to_write() {
         let text = "int a;\n\tif (udp->dest == 53)\n".to_owned();
-        let ingress = Some(SourceFile::new(Some("dns.bpf.c".as_ref()), text, None));
+        let ingress = Some(SourceFile::new("dns.bpf.c".as_ref(), text));
         let sources = Sources { ingress, egress: None };
         let message =
             "invalid access to packet, off=36 size=2, R1(id=0,off=36,r=34) (at `if (udp->dest == 53)`)";

@@ -169,6 +169,10 @@ typedef __s64 s64;
 #define ntohl bpf_ntohl
 #endif
 
+#ifdef TWINPROBE_NEEDS_PROTOCOLS
+#include <linux/in.h>
+#endif
+
 /* Headers inside the kernel include these. */
 #ifdef TWINPROBE_NEEDS_ETHER
 #include <linux/if_ether.h>

@@ -11,6 +11,8 @@ const HEADER: &str = "twinprobe/legacy.h";
 const INTEGERS: [&str; 8] = ["u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"];
 const STANDARD: [&str; 8] =
     ["uint8_t", "uint16_t", "uint32_t", "uint64_t", "int8_t", "int16_t", "int32_t", "int64_t"];
+/// Headers that only the kernel's own sources have.
+const INSIDE: [&str; 4] = ["linux/skbuff.h", "net/sock.h", "net/tcp.h", "net/udp.h"];
 const ORDER: [&str; 4] = ["htons", "ntohs", "htonl", "ntohl"];
 /// Macros of the kernel's API for packets. A file of types has none, and headers for user space do not fit beside it. In the
 /// kernel's own sources other headers include them.
@@ -69,19 +71,20 @@ const CALLS: [(&str, &str); 6] = [
     ("BE_TO_CPU", "be16_to_cpu"),
     ("BE_TO_CPU", "be32_to_cpu"),
 ];
+/// Protocols of a header that sources often forget, because another header has it on many hosts.
+const PROTOCOLS: [&str; 3] = ["IPPROTO_ICMP", "IPPROTO_TCP", "IPPROTO_UDP"];
 const VERDICTS: [&str; 4] = ["TCX_NEXT", "TCX_PASS", "TCX_DROP", "TCX_REDIRECT"];
 
 /// Returns the arguments by which clang gives a source its undefined names.
 pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     let texts: Vec<&str> = unit.files.values().map(String::as_str).chain([unit.source]).collect();
     let uses = |name: &str| texts.iter().any(|text| has_word(text, name));
-    let contains = |words: &str| texts.iter().any(|text| text.contains(words));
     let includes = |is: &dyn Fn(&str) -> bool| texts.iter().any(|text| included(text).any(is));
     // Beside the kernel's API, a file by this name has a few types of the project's own.
     let follows_types =
         texts.iter().any(|text| KernelTypes::are_asked_for(text)) && !includes(&|name| name == "linux/bpf.h");
     // The headers of the kernel's own sources have these types.
-    let is_inside = includes(&|name| name.starts_with("uapi/")) && !follows_types;
+    let is_inside = includes(&|name| name.starts_with("uapi/") || INSIDE.contains(&name)) && !follows_types;
     let lacks = |names: &[&str]| {
         names.iter().any(|name| uses(name)) && !names.iter().any(|name| defines(&texts, name))
     };
@@ -99,8 +102,8 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
             && lacks(&["SEC"]);
     let has_elf = includes(&|name| name.ends_with("bpf_elf.h"));
     // The C library has some of the macros as numbers of an enum.
-    let has_none = follows_types
-        || is_inside && !includes(&|name| name.starts_with("netinet/") || name == "arpa/inet.h");
+    let has_library = includes(&|name| name.starts_with("netinet/") || name == "arpa/inet.h");
+    let has_none = follows_types || is_inside && !has_library;
     let lacks_macro = |name: &str| has_none && lacks(&[name]) && !is_given(&texts, name);
     let macros = MACROS.iter().filter(|(name, _)| lacks_macro(name));
     let needs = [
@@ -110,11 +113,12 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
         ("ANNOTATION", uses("BPF_ANNOTATE_KV_PAIR") && !defines(&texts, "BPF_ANNOTATE_KV_PAIR")),
         ("ELF_MAP", lacks(&["bpf_elf_map"]) && !has_elf),
         ("PINS", lacks(&["PIN_GLOBAL_NS"]) && !has_elf && !is_given(&texts, "PIN_NONE")),
-        ("TCX", lacks(&VERDICTS) && !contains("tcx_action_base") && !follows_types),
+        ("TCX", lacks(&VERDICTS) && !uses("tcx_action_base") && !follows_types),
         ("STDINT", is_inside && lacks(&STANDARD) && !includes(&|name| name == "stdint.h")),
         ("STDBOOL", lacks_truth && !includes(&|name| name == "stdbool.h") && !counts_truth(&texts)),
         ("NULL", is_inside && lacks(&["NULL"])),
-        ("ORDER", is_inside && lacks(&ORDER)),
+        ("ORDER", !has_library && lacks_calls(&texts, &ORDER)),
+        ("PROTOCOLS", !follows_types && !has_library && lacks_protocols(&texts)),
         ("ETHER", lacks_header("ethhdr", "/if_ether.h")),
         ("TCP", lacks_header("tcphdr", "/tcp.h")),
         ("UDP", lacks_header("udphdr", "/udp.h")),
@@ -131,6 +135,15 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     }
     arguments.extend(macros.map(|(name, value)| format!("-D{name}={value}")));
     arguments
+}
+
+/// Tells whether the texts use protocols and include no header that has these.
+fn lacks_protocols(texts: &[&str]) -> bool {
+    let has = |name: &str| name.ends_with("/in.h") || name == "sys/socket.h";
+    let is_known = |name: &&str| defines(texts, name) || is_given(texts, name);
+    PROTOCOLS.iter().any(|name| texts.iter().any(|text| has_word(text, name)))
+        && !PROTOCOLS.iter().any(is_known)
+        && !texts.iter().any(|text| included(text).any(has))
 }
 
 /// Tells whether a header by this name is libbpf's for helper functions.
@@ -193,8 +206,12 @@ fn counts_truth(texts: &[&str]) -> bool {
 
 /// Returns the needs of the texts for macros that look like functions.
 fn calls(texts: &[&str]) -> impl Iterator<Item = (&'static str, bool)> {
-    let lacks = |name| only_calls(texts, name) && !defines(texts, name);
-    CALLS.into_iter().map(move |(need, name)| (need, lacks(name)))
+    CALLS.into_iter().map(move |(need, name)| (need, lacks_calls(texts, &[name])))
+}
+
+/// Tells whether the texts call functions or macros by these names without a definition.
+fn lacks_calls(texts: &[&str], names: &[&str]) -> bool {
+    names.iter().any(|name| only_calls(texts, name)) && !names.iter().any(|name| defines(texts, name))
 }
 
 /// Tells whether the texts call a function by this name, and have no function by this name.

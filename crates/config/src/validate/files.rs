@@ -8,7 +8,7 @@ use crate::validate::findings::Findings;
 use crate::validate::names;
 
 /// The most files, and the most bytes of a name.
-const FILES: usize = 64;
+const FILES: usize = 256;
 const NAME: usize = 255;
 
 /// Checks the names and the texts of files. Together with the source, which has `source` bytes, they have at most `limit` bytes.

@@ -189,15 +189,21 @@ impl Flow<'_> {
                     }
                     Operand::Register(register) => (state.get(register), state.range(register)),
                 };
+                // A number of 32 bits is a copy of the other one, as far as that has no more.
+                let is_number = other.is_only_number();
+                let copied = known::copied(self.program[at], &state.known, u64::from(u32::MAX));
                 state.set(to, state.get(to).combine(operation, other, range));
                 known::step(self.program, at, instruction, &mut state.known);
+                if let Some(from) = copied.filter(|_| is_number) {
+                    state.known.copy(to, from);
+                }
             }
             Instruction::Load { to, from } => {
                 state.set(to, self.load(at, state, from));
                 known::step(self.program, at, instruction, &mut state.known);
                 // Some fields of 32 bits give a pointer.
                 if state.get(to).may_be_pointer() {
-                    state.known[to] = RegisterFacts::Nothing;
+                    state.known.set(to, RegisterFacts::Nothing);
                 }
             }
             Instruction::Store { to, value } => {
@@ -218,7 +224,7 @@ impl Flow<'_> {
                 self.store(at, state, to, before);
                 if let Some(fetched) = fetched {
                     state.set(fetched, before);
-                    state.known[fetched] = RegisterFacts::Nothing;
+                    state.known.set(fetched, RegisterFacts::Nothing);
                 }
             }
             Instruction::Number { to } | Instruction::Map { to } | Instruction::Function { to, .. } => {
@@ -228,7 +234,7 @@ impl Flow<'_> {
                     _ => AbstractValue::NUMBER,
                 };
                 state.set(to, value);
-                state.known[to] = RegisterFacts::Nothing;
+                state.known.set(to, RegisterFacts::Nothing);
             }
             Instruction::ReadPacket => {
                 state.returned(AbstractValue::NUMBER);

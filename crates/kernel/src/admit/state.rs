@@ -5,7 +5,8 @@ pub mod frame;
 use crate::admit::instruction::{InstructionIndex, Memory, Register};
 use crate::admit::state::frame::{FRAME, FrameBytes, SLOT, StackFrame};
 use crate::admit::value::{AbstractValue, DistanceRange, PointerFacts, StackPlace};
-use crate::admit::work::known::{self, RegisterFacts, Registers};
+use crate::admit::work::known::RegisterFacts;
+use crate::admit::work::registers::Registers;
 
 /// The number of the register that points to the end of the frame.
 const FRAME_POINTER: Register = 10;
@@ -33,7 +34,7 @@ impl MachineState {
         registers[FRAME_POINTER] = AbstractValue::frame(callers.len() as u8);
         let mut frames = callers.to_vec();
         frames.push(StackFrame::new(entry));
-        Self { registers, known: known::UNKNOWN, frames, has_moved: false }
+        Self { registers, known: Registers::UNKNOWN, frames, has_moved: false }
     }
 
     pub fn frames(&self) -> &[StackFrame] {
@@ -69,7 +70,7 @@ impl MachineState {
     /// Ends a call: R1 to R5 are unknown, and R0 is the `result`.
     pub fn returned(&mut self, result: AbstractValue) {
         self.registers[..=5].fill(AbstractValue::NONE);
-        self.known[..=5].fill(RegisterFacts::Nothing);
+        (0..=5).for_each(|register| self.known.set(register, RegisterFacts::Nothing));
         self.registers[0] = result;
     }
 
@@ -137,11 +138,7 @@ impl MachineState {
     pub fn join(&mut self, other: &Self, exact: bool) -> bool {
         let mut is_new = other.has_moved && !self.has_moved;
         self.has_moved |= other.has_moved;
-        for (known, other) in self.known.iter_mut().zip(other.known) {
-            let both = known.join(other, exact);
-            is_new |= both != *known;
-            *known = both;
-        }
+        is_new |= self.known.join(other.known, exact);
         let mut join = |value: &mut AbstractValue, other: AbstractValue| {
             let mut both = value.join(other);
             if !exact && both.stack != value.stack && value.stack.is_possible() {

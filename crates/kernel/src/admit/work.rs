@@ -6,6 +6,7 @@
 //! at most as many instructions as the verifier went through, because the verifier follows each way separately.
 
 pub mod known;
+pub mod registers;
 pub mod weight;
 
 use std::collections::hash_map::{Entry, HashMap};
@@ -16,7 +17,8 @@ use aya_obj::generated::bpf_insn;
 use crate::admit::helpers::{self, CallCount};
 use crate::admit::instruction::{Instruction, InstructionIndex, decode};
 use crate::admit::maps::MapFacts;
-use crate::admit::work::known::{RegisterFacts, Registers};
+use crate::admit::work::known::RegisterFacts;
+use crate::admit::work::registers::Registers;
 use crate::admit::work::weight::weight;
 
 /// The most work for one packet: it takes some tenths of a second.
@@ -204,7 +206,7 @@ impl WorkCount<'_> {
         let mut body = FunctionBody::default();
         // The registers at the start of each block, and the number of times that the analysis has widened them.
         let mut states: HashMap<InstructionIndex, (Registers, usize)> =
-            HashMap::from([(entry, (known::UNKNOWN, 0))]);
+            HashMap::from([(entry, (Registers::UNKNOWN, 0))]);
         let mut open = BTreeSet::from([entry]);
         while let Some(start) = open.pop_first() {
             let (mut at, mut registers) = (start, states[&start].0);
@@ -213,13 +215,7 @@ impl WorkCount<'_> {
                     open.insert(to);
                     (registers, 0)
                 });
-                let mut grows = false;
-                for (known, new) in known.iter_mut().zip(registers) {
-                    let both = known.join(new, *changes < EXACT);
-                    grows |= *known != both;
-                    *known = both;
-                }
-                if grows {
+                if known.join(registers, *changes < EXACT) {
                     *changes += 1;
                     open.insert(to);
                 }

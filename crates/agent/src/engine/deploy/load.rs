@@ -206,10 +206,13 @@ impl Deployer {
 fn with_hints(mut rejection: Rejection, config: &ProbeConfig) -> Rejection {
     for (direction, config) in config.directions() {
         let Code::Source(source) = &config.code else { continue };
-        let field = format!("{direction}.source");
-        for finding in rejection.findings.iter_mut().filter(|finding| finding.field.as_ref() == Some(&field))
-        {
-            finding.hint = hint(finding, &source.text);
+        let of_files = source.files.iter().map(|(name, text)| (format!("{direction}.files.{name}"), text));
+        let of_source = (format!("{direction}.source"), &source.text);
+        for (field, text) in of_files.chain([of_source]) {
+            let about = |finding: &&mut Finding| finding.field.as_ref() == Some(&field);
+            for finding in rejection.findings.iter_mut().filter(about) {
+                finding.hint = hint(finding, text);
+            }
         }
     }
     rejection

@@ -141,6 +141,11 @@ fn messages_of_the_compiler_get_advice() {
     assert_eq!(advice(Stage::Admission, 4, 1, &kfunc.replace("htons", "htons, x")), "write `bpf_htons`");
     let patched = kfunc.replace("htons", "LIMIT");
     assert!(advice(Stage::Admission, 4, 1, &patched).contains("declare a `const volatile` variable"));
+    let lookup = Finding::new(Stage::Admission, "ingress.source", kfunc.replace("htons", "bpf_ct_lookup"));
+    let declared =
+        "extern int bpf_ct_lookup(struct xdp_md *ctx,\n\tint flags) __ksym;\nint f(void) { return 0; }\n";
+    assert!(hint(&lookup, declared).unwrap().contains("`if (bpf_ksym_exists(bpf_ct_lookup))`"));
+    assert!(!hint(&lookup, &declared.replace(" __ksym", "")).unwrap().contains("kfunc"));
 }
 
 #[test]

@@ -120,3 +120,20 @@ async fn files_lead_nowhere_else() {
         assert!(rejection.findings[0].message.contains("file not found"), "{include}: {rejection:?}");
     }
 }
+
+/// The host's headers may be later than a source, and have what the source defines itself.
+#[tokio::test]
+async fn names_of_later_headers_may_be_the_source_s_own() {
+    let text = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+        struct bpf_tunnel_key { int own; };\nenum bpf_check_mtu_flags { BPF_MTU_CHK_SEGS = 7 };\n\
+        static long (*bpf_xdp_load_bytes)(struct xdp_md *, __u32, void *, __u32) = (void *)189;\n\
+        SEC(\"xdp\") int count(struct xdp_md *ctx)\n{\n\tstruct bpf_tunnel_key key = { BPF_MTU_CHK_SEGS };\n\
+        \treturn bpf_xdp_load_bytes(ctx, 0, &key, sizeof(key)) ? XDP_PASS : key.own;\n}\n";
+    let object = compile(text).await.unwrap();
+    assert!(object.warnings.is_empty(), "{:?}", object.warnings);
+    // Other mistakes have the messages of the first run.
+    let rejection = refused(&format!("{text}int x\n= y;\n")).await;
+    assert!(rejection.findings[0].message.contains("redefinition of 'bpf_tunnel_key'"), "{rejection:?}");
+    let twice = refused("struct a { int b; };\nstruct a { int b; };\n").await;
+    assert_eq!(twice.findings[0].line, Some(2), "{twice:?}");
+}

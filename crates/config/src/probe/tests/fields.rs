@@ -141,8 +141,8 @@ fn files_stay_in_the_folder_of_the_source() {
     refused(&files(json!({ "a": "", "a/b.h": "" })), "ingress.files", "is a file, and a folder");
     refused(&files(json!({ "a.h": "x\n\0" })), "ingress.files.a.h", "NUL byte in line 2");
     let many = |count: usize| (0..count).map(|i| (format!("f{i}"), "x")).collect::<BTreeMap<_, _>>();
-    assert!(validate(&patched(&files(json!(many(64))))).is_ok());
-    refused(&files(json!(many(65))), "ingress.files", "the limit is 64");
+    assert!(validate(&patched(&files(json!(many(256))))).is_ok());
+    refused(&files(json!(many(257))), "ingress.files", "the limit is 256");
     refused(&files(json!({ "a.h": "x".repeat(1 << 20) })), "ingress.files", "the limit is 1048576");
     let object = json!({ "ingress": { "source": null, "object": "AAAA", "files": {} } });
     let mut config = patched(&json!({}));

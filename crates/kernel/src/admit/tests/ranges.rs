@@ -5,7 +5,7 @@ use twinprobe_ebpf_common::hook::ProgramKind::Tc;
 
 use crate::admit::flow::act::Act;
 use crate::admit::tests::addresses::{admitted, load_map, of, refused};
-use crate::admit::tests::code::{add, load, raw, store, store_number};
+use crate::admit::tests::code::{add, jump_set, load, raw, store, store_number};
 use crate::sys::asm::{add_imm, call_helper, mov, mov_imm};
 
 const PERF_EVENT_OUTPUT: i32 = 25;
@@ -65,11 +65,35 @@ fn a_size_counts_with_its_limit() {
     refused(&limited(low, AT_MOST_LOW_SIGNED, 40), &shows);
     refused(&limited(wide, AT_MOST_SIGNED, 40), &shows);
     refused(&limited(raw(LOAD_SIGNED, 5, 9, 0, 0), AT_MOST_SIGNED, 40), &shows);
-    // The limit is that of another register, or from before an addition.
-    refused(&shown(&[low, mov(3, 5), raw(AT_MOST, 3, 0, 1, 40), mov_imm(5, 40)]), &shows);
+    // The limit is from before an addition.
     refused(&shown(&[low, raw(AT_MOST, 5, 0, 1, 40), mov_imm(5, 40), add_imm(5, 8)]), &shows);
     // A number from a pointer.
     refused(&shown(&[raw(0xbc, 5, 6, 0, 0), raw(AT_MOST, 5, 0, 1, 40), mov_imm(5, 40)]), &shows);
+}
+
+/// Compilers often compare a copy of the size.
+#[test]
+fn a_limit_of_a_copy_is_one_of_the_size() {
+    let shows = Act::ShowsAddress("bpf_perf_event_output".into());
+    let (low, wide) = (load(4, 5, 9, 0), load(8, 5, 9, 0));
+    let compared =
+        |before: &[bpf_insn]| shown(&[before, &[raw(AT_MOST, 3, 0, 1, 40), mov_imm(5, 40)]].concat());
+    let (copy, half) = (mov(3, 5), raw(0xbc, 3, 5, 0, 0));
+    admitted(&compared(&[low, copy]));
+    admitted(&compared(&[wide, copy]));
+    admitted(&compared(&[low, half]));
+    // The copy of a copy, which is not a copy any more itself.
+    admitted(&compared(&[wide, mov(2, 5), mov(3, 2), mov_imm(2, 0)]));
+    // One half, or a half with its sign, is no copy.
+    refused(&compared(&[wide, half]), &shows);
+    refused(&compared(&[wide, raw(0xbf, 3, 5, 32, 0)]), &shows);
+    // One of them has changed, or there is a copy on one way only.
+    refused(&compared(&[low, copy, add_imm(5, 8)]), &shows);
+    refused(&compared(&[low, copy, add_imm(3, 8)]), &shows);
+    refused(&compared(&[low, copy, load(4, 5, 9, 8)]), &shows);
+    refused(&compared(&[low, load(4, 3, 9, 8), jump_set(5, 1, 1), copy]), &shows);
+    // The number of a pointer.
+    refused(&compared(&[raw(0xbc, 5, 6, 0, 0), copy]), &shows);
 }
 
 #[test]

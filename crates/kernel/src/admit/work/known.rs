@@ -3,6 +3,11 @@
 use aya_obj::generated::bpf_insn;
 
 use crate::admit::instruction::{Instruction, InstructionIndex, Register};
+use crate::admit::work::registers::Registers;
+
+/// The codes of moves from register to register: of 64 bits, and of 32 bits.
+const MOVE: u8 = 0xbf;
+const MOVE_LOW: u8 = 0xbc;
 
 /// The knowledge about a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,38 +30,46 @@ impl RegisterFacts {
     }
 }
 
-pub type Registers = [RegisterFacts; 11];
-
-/// No knowledge.
-pub const UNKNOWN: Registers = [RegisterFacts::Nothing; 11];
-
 /// Follows an instruction other than a jump.
 pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction, registers: &mut Registers) {
     let raw = program[at];
     match instruction {
-        Instruction::Compute { to, .. } => registers[to] = computed(raw, registers),
+        Instruction::Compute { to, .. } => match copied(raw, registers, u64::from(u32::MAX) - 1) {
+            Some(from) => registers.copy(to, from),
+            None => registers.set(to, computed(raw, registers)),
+        },
         Instruction::Load { to, .. } => {
-            registers[to] = match raw.code {
+            let facts = match raw.code {
                 0x71 => RegisterFacts::Most(u64::from(u8::MAX)),
                 0x69 => RegisterFacts::Most(u64::from(u16::MAX)),
                 0x61 => RegisterFacts::Most(u64::from(u32::MAX)),
                 _ => RegisterFacts::Nothing,
             };
+            registers.set(to, facts);
         }
-        Instruction::Atomic { fetched: Some(fetched), .. } => registers[fetched] = RegisterFacts::Nothing,
+        Instruction::Atomic { fetched: Some(fetched), .. } => registers.set(fetched, RegisterFacts::Nothing),
         Instruction::Number { to } => {
             let high = program[at + 1].imm as u32;
-            registers[to] = RegisterFacts::Most(u64::from(high) << 32 | u64::from(raw.imm as u32));
+            registers.set(to, RegisterFacts::Most(u64::from(high) << 32 | u64::from(raw.imm as u32)));
         }
         Instruction::Map { to } => {
-            registers[to] = usize::try_from(raw.imm).map_or(RegisterFacts::Nothing, RegisterFacts::Map);
+            registers.set(to, usize::try_from(raw.imm).map_or(RegisterFacts::Nothing, RegisterFacts::Map));
         }
-        Instruction::Function { to, entry } => registers[to] = RegisterFacts::Function(entry),
+        Instruction::Function { to, entry } => registers.set(to, RegisterFacts::Function(entry)),
         Instruction::Call(_) | Instruction::CallHelper(_) | Instruction::ReadPacket => {
-            registers[..=5].fill(RegisterFacts::Nothing);
+            (0..=5).for_each(|register| registers.set(register, RegisterFacts::Nothing));
         }
         _ => {}
     }
+}
+
+/// Returns the register whose content a move copies as a whole; a move of 32 bits does so if the number is at most
+/// `low`.
+pub fn copied(raw: bpf_insn, registers: &Registers, low: u64) -> Option<Register> {
+    let from = Register::from(raw.src_reg());
+    let is_low = matches!(registers[from], RegisterFacts::Most(most) if most <= low);
+    let is_copy = raw.off == 0 && (raw.code == MOVE || raw.code == MOVE_LOW && is_low);
+    is_copy.then_some(from)
 }
 
 /// Returns the facts after a comparison of a register with a constant or another register.
@@ -94,10 +107,10 @@ pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registe
         (false, false) => u64::MAX,
     };
     if before <= valid && (!is_signed || other <= valid) && first < u64::MAX {
-        registers[one] = RegisterFacts::Most(before.min(first));
+        registers.limit(one, before.min(first));
     }
     if is_register && other <= valid && (!is_signed || before <= valid) && second < u64::MAX {
-        registers[two] = RegisterFacts::Most(other.min(second));
+        registers.limit(two, other.min(second));
     }
     registers
 }
