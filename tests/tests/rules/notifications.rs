@@ -99,7 +99,11 @@ fn notifications_end_with_the_rule() -> Result<()> {
     }
     daemon.put("/v1/rules/kept", &rule(&json!([{ "mark": "many" }]))).expect(200);
     daemon.delete("/v1/rules/deleted").expect(204);
-    ensure!(daemon.wait_for_log("notifications end with their rule", PATIENCE), "{}", daemon.log());
+    ensure!(
+        daemon.wait_for_log("the deleted rule had notifications that never arrived", PATIENCE),
+        "{}",
+        daemon.log()
+    );
     ensure!(sample(&daemon, "twinprobe_rule_notifications_waiting{rule=\"deleted\"}").is_none());
     let receiver = Receiver::at(&topology, address)?;
     wait_for_rule(&daemon, "kept", |status| status["notifications"].is_null())?;

@@ -237,7 +237,7 @@ fn what_is_no_journal_of_this_map_is_set_aside() {
     // If one more row is started than done, it may be an unfinished pop.
     assert_eq!(pins.open(&table).len(), 2);
     pins.open(&table).set(SegmentWord::Done, 0);
-    refused("0 of 2 rows are said to be");
+    refused("the header says 0 of 2 rows, but there are");
 }
 
 /// The pop of a STACK that packets push to may return another value than the expected one: the value belongs to the
