@@ -46,7 +46,7 @@ fn names_that_a_build_elsewhere_has_are_there() -> Result<()> {
 fn refusals_of_maps_in_local_headers_name_the_header_and_its_line() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    let map = "\nstruct {\n\t__uint(type, BPF_MAP_TYPE_HASH);\n\t__type(key, __u32);\n\t__type(value, __u64);\n} seen SEC(\".maps\");\n";
+    let map = "\nstruct {\n\t__uint(type, BPF_MAP_TYPE_ARRAY);\n\t__type(key, __u32);\n\t__type(value, __u64);\n} seen SEC(\".maps\");\n";
     let text = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n#include \"maps.h\"\n\
         SEC(\"xdp\") int see(struct xdp_md *ctx) { __u32 key = 0; return bpf_map_lookup_elem(&seen, &key) ? 1 : 2; }\n\
         char LICENSE[] SEC(\"license\") = \"GPL\";\n";
