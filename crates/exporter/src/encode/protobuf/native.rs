@@ -7,13 +7,13 @@
 
 use super::message::{BucketMessage, HistogramMessage, SpanMessage};
 
-/// Buckets of schema 0 end at powers of two.
+/// The schema whose buckets end at powers of two.
 const SCHEMA: i32 = 0;
-/// The largest distance of a slot's bounds from the expected ones, which follow from the first slot: bounds
-/// have been rounded.
+/// The largest relative difference between a slot's bound and the expected bound, which follows from the first slot:
+/// bounds are rounded.
 const TOLERANCE: f64 = 1e-9;
 
-/// Fills the native part of a histogram in, if its bounds are those of slots. Other histograms stay as they are.
+/// Fills in the native part of a histogram whose bounds are those of slots. Other histograms stay as they are.
 pub fn fill_in(histogram: &mut HistogramMessage) {
     let bounds: Vec<&BucketMessage> =
         histogram.buckets.iter().filter(|bucket| bucket.upper_bound().is_finite()).collect();
