@@ -14,7 +14,7 @@ use crate::api::extract::{Syntax, read_body};
 use crate::api::state::Api;
 use crate::engine::error::EngineError;
 
-/// The limit of a table in bytes.
+/// The limit of a table of pods in bytes.
 const LIMIT: usize = 4 << 20;
 
 /// Answers `GET /v1/pods`.

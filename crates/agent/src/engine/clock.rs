@@ -1,4 +1,4 @@
-//! The threads of windows that are closed by the clock.
+//! The threads that close windows by the clock.
 
 use std::io;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::engine::window::schedule::Timetable;
 use crate::engine::window::together;
 
-/// The threads that close windows by the clock. Requests use other threads, and can't delay the clock's
-/// threads.
+/// The threads that close windows by the clock. Requests use other threads, so that they can't delay
+/// these.
 #[derive(Debug)]
 pub struct Clock {
     threads: Option<Runtime>,

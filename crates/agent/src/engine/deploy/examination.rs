@@ -1,6 +1,5 @@
-//! The examination of an object that was compiled elsewhere. Its author is unknown, and an object that is
-//! damaged on purpose can make the parser abort. So a process of its own reads the object first, with little
-//! memory and time.
+//! The examination of an object that was compiled elsewhere. Its author is unknown, and an object that is damaged on
+//! purpose can make the parser abort. So a separate process with little memory and time reads the object first.
 
 use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt as _;

@@ -1,5 +1,5 @@
-//! The end of a lease. Packets no longer reach the probe, its last window is closed, and the probe is removed. Windows
-//! that no collector has acknowledged stay readable for a while.
+//! The end of a lease. The probe gets no more packets, its last window is closed, and the probe is removed. Windows that
+//! no collector has acknowledged stay readable for some time.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::store::format::Unread;
 use crate::store::record::StoredProbe;
 use twinprobe_config::ProbeConfig;
 
-/// The time for which windows of a probe whose lease has ended can be read.
+/// The time for which the windows of a probe stay readable after the end of its lease.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest sleep of a task that waits for the end of a lease: the timer's clock stops while the machine sleeps.
 const LOOK: Duration = Duration::from_secs(10);
-/// The time until a last window that could not be stored is closed again.
+/// The pause after a failed attempt to store the last window.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Returns the windows of a probe, or of one whose lease has ended.
+    /// Returns the windows of a probe, or of a probe whose lease has ended.
     pub fn retained(&self, name: &str) -> Result<RetainedWindows, EngineError> {
         match self.registry.get(name) {
             Ok(probe) => Ok(probe.retained()),
@@ -37,8 +37,8 @@ impl Engine {
         }
     }
 
-    /// Grants a running probe another lease of this duration, if it has one, and attaches the probe where it should be and
-    /// is not. The turn is that of the probe.
+    /// Extends the lease of a running probe by this duration, if it has a lease. Attaches the probe at the interfaces
+    /// where it is missing. The caller holds the turn of the probe.
     pub async fn renew(
         self: &Arc<Self>,
         probe: Arc<Probe>,
@@ -62,7 +62,7 @@ impl Engine {
         self.attach_again(probe).await
     }
 
-    /// Starts the task that removes the probe at the end of its lease, if it has one.
+    /// Starts the task that removes the probe at the end of its lease, if the probe has a lease.
     pub fn watch_lease(self: &Arc<Self>, probe: Weak<Probe>) {
         let engine = Arc::downgrade(self);
         self.readings.clock.spawn(async move {
@@ -197,8 +197,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the windows of an expired probe to the new probe of the same name. The commit of its record has
-    /// done so on disk.
+    /// Passes on the windows of an expired probe to the new probe of the same name. The commit of the new probe's record
+    /// has already done this on disk.
     pub fn hand_on_expired(&self, name: &str) {
         self.registry.expired.remove(name);
     }
@@ -209,7 +209,7 @@ impl Probe {
         *self.lease.lock()
     }
 
-    /// Notes another lease: a probe whose lease had just ended continues.
+    /// Notes another lease, with which a probe continues whose lease had just ended.
     fn set_lease(&self, lease: Lease, pods: &NodePods) {
         *self.lease.lock() = Some(lease);
         self.set_ended(false, pods);

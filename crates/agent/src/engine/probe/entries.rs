@@ -1,4 +1,5 @@
-//! The entries that a probe's configuration gives its maps, and their exchange while packets come.
+//! The entries that a probe's configuration gives to its maps, and the exchange of these entries while packets
+//! arrive.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ impl Engine {
         })
     }
 
-    /// Gives a map exactly these entries, by a new revision of the probe. The configuration must fill this map.
+    /// Replaces all entries of a map, in a new revision of the probe. The configuration must already fill this map.
     pub async fn put_entries(
         self: &Arc<Self>,
         name: &str,
@@ -65,7 +66,7 @@ impl Engine {
     }
 }
 
-/// Returns the error that the configuration does not fill the map, and what to do.
+/// Returns the error about a map that the configuration does not fill, and what to do.
 fn not_filled(probe: &Probe, map: &str) -> String {
     let none = Fills::new();
     let filled = probe.stored.config.fill.as_ref().unwrap_or(&none);
