@@ -1,4 +1,5 @@
-//! The daemon's run: it opens the kernel and the state, listens, serves until a signal stops it, and drains.
+//! The run of the daemon: it opens the kernel and the state, listens, serves until a signal stops it, and
+//! ends after the present requests.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;

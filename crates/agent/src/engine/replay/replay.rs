@@ -34,10 +34,10 @@ use twinprobe_config::ProbeConfig;
 #[derive(Debug)]
 pub struct UploadedCaptures {
     /// Packets of both directions, as far as the file or `local` shows the direction. Other packets belong to the ingress, or
-    /// to the egress if the configuration has only that. If there is a file for the egress, all packets of this file belong to
-    /// the ingress.
+    /// to the egress if the configuration has only that. If there is also the file `egress`, all packets of this capture belong
+    /// to the ingress.
     pub capture: Option<File>,
-    /// Packets that the host has sent.
+    /// A file that contains packets of the egress only.
     pub egress: Option<File>,
     /// The addresses of the host on which the packets were captured.
     pub local: Vec<LocalAddress>,
