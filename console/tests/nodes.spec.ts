@@ -37,7 +37,7 @@ test("a table of all nodes tells which answer, what runs there, and what is wron
   await expect(row(page, "gw-2")).toBeVisible();
   await expect(row(page, "gw-1")).toHaveCount(0);
   await page.getByRole("searchbox", { name: "Filter" }).fill("");
-  // The page reports what a probe lacks.
+  // The page reports the parts that a probe lacks.
   await scene.api("PUT", "/v1/probes/later", { interface: "later0", wait_for_interface: true, ingress: { source: "#include <twinprobe.h>\nTP_PROBE(count, packet) { return TP_PASS; }\nchar LICENSE[] SEC(\"license\") = \"GPL\";\n", metrics: [] } }, "sock-2");
   await expect(row(page, "gw-2")).toContainText(/later: there is no interface later0.*a probe waits/);
   await scene.api("DELETE", "/v1/probes/later", undefined, "sock-2");

@@ -43,7 +43,7 @@ test("charts have a line for each key, fields and rates, and grow with each wind
   await page.getByRole("button", { name: /show all/ }).click();
   await expect(legend).toHaveCount(2);
   await page.getByRole("combobox", { name: "Top" }).selectOption("5");
-  // A narrow screen shows all.
+  // A narrow screen shows the same content.
   await page.setViewportSize({ width: 390, height: 844 });
   await expect.poll(() => page.evaluate(() => document.documentElement.scrollWidth)).toBe(390);
   expect(await page.getByRole("region", { name: "Largest over these windows" }).evaluate((region) => region.scrollWidth - region.clientWidth)).toBe(0);

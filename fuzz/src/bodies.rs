@@ -114,7 +114,7 @@ pub fn decode(input: &[u8]) {
     }
 }
 
-/// Returns the key and value layouts of the inner maps of the blob's first map of maps.
+/// Returns the layouts of key and value of the inner maps, for the first map of maps in the blob.
 fn inner_layouts(btf: &Btf) -> Option<(Layout, Layout)> {
     let variables = btf.section_variables(".maps");
     let mut definitions = variables.iter().take(MAX_TYPES).map(|map| btf.inner_map_definition(&map.name));

@@ -153,7 +153,7 @@ fn dns_amplification() -> RuleScene {
         let id = |second, number| (second * 1000 + number) as u16;
         let ask = |second, number| {
             let mut bytes = dns(0, 40_000, 53, id(second, number), &QUESTION);
-            // The frame goes the other way: from the client to a server.
+            // The frame goes in the other direction: from the client to a server.
             let (source, destination) = (client.octets(), address(1 + number % 4).octets());
             bytes[26..30].copy_from_slice(&source);
             bytes[30..34].copy_from_slice(&destination);

@@ -16,7 +16,7 @@ use crate::frame::site::Site;
 use crate::frame::table::{Table, met};
 
 const PROBE: &str = "/v1/probes/talkers";
-/// The scene of the goal.
+/// The size of the case for which there is a goal.
 const WINDOWS: u64 = 360;
 const KEYS: u32 = 30_000;
 /// The goals: milliseconds, and bytes of an answer.
@@ -77,9 +77,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
-    /// True if each window begins anew, false if the metric counts from the beginning.
+    /// True if each window begins at zero, false if the metric counts from the deployment on.
     resets: bool,
-    /// True if keys have 16 bytes and values four numbers, else 4 bytes and two.
+    /// True if keys have 16 bytes and values four numbers; false if keys have 4 bytes and values
+    /// two numbers.
     is_wide: bool,
 }
 

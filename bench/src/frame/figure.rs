@@ -12,7 +12,7 @@ use plotters::prelude::*;
 use super::paired::Estimate;
 
 const PANEL: (u32, u32) = (420, 360);
-/// Colours that colour-blind readers can tell apart (Okabe and Ito).
+/// Colours that people with colour blindness can distinguish (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -189,7 +189,8 @@ impl ValueFormatter<f64> for Scale {
         } else if kilo.abs() >= 10.0 {
             format!("{kilo} k")
         } else {
-            // Nine digits at most, without the inexact digits of arithmetic.
+            // The number has nine digits at most, so that the inexact digits of floats are left
+            // out.
             format!("{}", (value * 1e9).round() / 1e9)
         }
     }

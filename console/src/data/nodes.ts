@@ -88,7 +88,7 @@ export function panelsOf(charts: NodeChart[], choice: Pick<Choice, "by" | "perSe
   return new Map(own.map(({ name, chart, keys, others }) => {
     const length = chart.times.length;
     const isCount = chart.shows === "increase";
-    // A node sends no numbers of a key that is among its others.
+    // A node sends no numbers for a key that belongs to its sum of all others.
     const absent = (label: string): Line => ({ label, total: 0, values: Array(length).fill(isCount && others.length === 0 ? 0 : null) });
     const lines = labels.map((label) => keys.find((line) => line.label === label) ?? absent(label));
     const rest = [...keys.filter((line) => !labels.includes(line.label)), ...others];

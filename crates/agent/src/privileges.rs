@@ -68,7 +68,7 @@ pub fn drop(needs: Needs) -> anyhow::Result<()> {
     set_no_new_privs(true).context("the daemon can't set no_new_privs")?;
     clear_ambient_capability_set().context("the daemon's capabilities can't be dropped")?;
     if had.effective.contains(CapabilitySet::SETPCAP) {
-        // Nothing that the daemon starts needs a capability, but for `xdp-loader`, which inherits some.
+        // Nothing that the daemon starts needs a capability, except `xdp-loader`, which inherits some.
         for bit in 0..u64::BITS {
             // Bits that this kernel does not know are refused.
             let _ = remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit));

@@ -61,7 +61,8 @@ impl Fate {
 }
 
 impl Unpacked {
-    /// Looks at the beginning of a file; `None` if it is empty. `limit` is the most bytes that come out.
+    /// Looks at the beginning of a file; `None` if the file is empty. `limit` is the most bytes of
+    /// decompressed content.
     pub fn new(file: impl Read + Send + 'static, limit: u64) -> io::Result<Option<Self>> {
         let mut file = BufReader::with_capacity(PIECE, file);
         let begin = file.fill_buf()?;
@@ -78,7 +79,7 @@ impl Unpacked {
         Ok(Some(Self { file, is_packed: is_gzip || is_zstd, left: limit, has_failed: false, fate }))
     }
 
-    /// The fate of the file; needed because the file itself was handed on.
+    /// The outcome of the file, which is kept here because the file itself was passed on.
     pub fn fate(&self) -> Arc<Fate> {
         Arc::clone(&self.fate)
     }

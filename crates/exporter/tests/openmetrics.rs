@@ -28,7 +28,8 @@ fn word(name: &str, value: u8) -> MetricTable {
     metric(name, MapKind::Array, None, [unsigned(4), unsigned(1)], &[(&[0; 4], &[value])])
 }
 
-/// Families without their help, and without the family of omitted values, whose count is returned.
+/// Returns the families without their help texts, and the count in the family of omitted values, which is
+/// left out.
 fn families(text: &str) -> (Vec<(String, String, serde_json::Value)>, u64) {
     let parsed = parse(&[text]);
     let mut families: Vec<_> = parsed[0]

@@ -32,7 +32,7 @@ fn resident(process: u32) -> Result<u64> {
 /// The processor time that a process has taken, in seconds.
 fn processor(process: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name of the process may have spaces and ends with the last bracket.
+    // The name of the process is in brackets and may contain spaces and brackets, so the last bracket ends it.
     let (_, fields) = stat.rsplit_once(") ").context("a name")?;
     let times = fields.split(' ').skip(11).take(2).map(str::parse::<f64>);
     Ok(times.sum::<Result<f64, _>>()? / rustix::param::clock_ticks_per_second() as f64)

@@ -24,10 +24,10 @@ use crate::scenes::runs::Bare;
 use crate::scenes::sources::HOOKS as SOURCE;
 
 const PROBE: &str = "/v1/probes/hook";
-/// The length of the frames that 1 KiB is copied from.
+/// The length of the frames from which 1 KiB is copied.
 const LONG: usize = 1_100;
 
-/// A way to be called for a packet.
+/// A hook by which a program gets packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hook {
     XdpNative,
@@ -318,7 +318,7 @@ fn copies(bench: &Bench, stand: &Stand) -> Result<(Table, String)> {
     Ok((table, said.join(", ")))
 }
 
-/// Measures how long events of 1 KiB are on their way.
+/// Measures the time from the packet to user space for events of 1 KiB.
 fn retrieval(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<Curve>)> {
     let mut table = Table::new(&[
         "hook",

@@ -18,9 +18,9 @@ const PIPE: u64 = 32 << 10;
 /// The largest length of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineRoom {
-    /// The line is about a change, and may use all room.
+    /// The whole room, for a line about a change.
     All,
-    /// The part of the log that other lines than changes may use.
+    /// The part of the room that lines about other requests may use.
     Rest,
 }
 

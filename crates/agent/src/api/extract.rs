@@ -141,7 +141,7 @@ pub async fn read_config(
     body: Body,
 ) -> Result<(ConfigDocument, BodyShare), ProblemAnswer> {
     let (bytes, held) = read_body(body).await?;
-    // The guard has refused a body without a type. No body at all is an empty document.
+    // The guard has already refused a body without a type. A request without a body counts as an empty document.
     Ok((parse_config(Syntax::of(headers).unwrap_or(Syntax::Json), bytes).await?, held))
 }
 
@@ -150,7 +150,7 @@ static PARSERS: Semaphore = Semaphore::const_new(2);
 
 /// Parses a configuration on another thread, so that the threads which answer requests stay free.
 pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocument, ProblemAnswer> {
-    // The semaphore is never closed. The work holds the place: it continues after a client hangs up.
+    // The semaphore is never closed. The work holds the place, because it continues after a client hangs up.
     let place = PARSERS.acquire().await;
     let parsed = spawn_blocking(move || {
         let _place = place;

@@ -54,7 +54,7 @@ async fn check_target(State(api): State<Api>, request: Request, next: Next) -> R
         Ok(()) => next.run(Request::from_parts(parts, body)).await,
         Err(refusal) => refused(&mut record, refusal),
     };
-    // A daemon that is not ready answers this at the paths that it serves.
+    // A daemon that is not ready answers with this status at the paths that it serves.
     let status = response.status();
     if is_open && (status.is_success() || status == StatusCode::SERVICE_UNAVAILABLE) {
         record.forget();

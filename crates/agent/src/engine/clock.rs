@@ -54,7 +54,7 @@ mod tests {
         let (release, released) = std::sync::mpsc::channel::<()>();
         let (sender, closed) = std::sync::mpsc::channel();
         requests.block_on(async {
-            // No thread is left for a request's work, and none for its task.
+            // The runtime has ended, so that no thread is left for the task of a request.
             tokio::task::spawn_blocking(move || released.recv());
             tokio::spawn(async { std::thread::park_timeout(Duration::from_secs(600)) });
             clock.spawn(async move {

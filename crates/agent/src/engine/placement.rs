@@ -163,7 +163,7 @@ fn place(
         let text = &pattern.text;
         if pattern.pods().is_some() {
             placement.place_on_pods((named_by, text), selected, |(name, index)| {
-                // If an interface has disappeared since this look, the next look finds that.
+                // If an interface has disappeared since this look, the next look notices it.
                 interfaces.by_name.get(name) == Some(index) && !is_excluded(config, interfaces, name)
             });
             continue;

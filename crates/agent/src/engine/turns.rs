@@ -27,8 +27,8 @@ impl Turns {
     /// requests already wait.
     pub async fn request(&self, name: &str) -> Result<OwnedMutexGuard<()>, Crowded> {
         let turn = self.turn(name);
-        // Two references are not waiting requests: that of the request with the turn, and that of this
-        // request.
+        // Two references do not belong to waiting requests: the reference of the request that has the
+        // turn, and the reference of this request.
         let others = Arc::strong_count(&turn).saturating_sub(2);
         let taken = timeout(PATIENCE, turn.lock_owned());
         let taken = if others < WAITING { taken.await.ok() } else { None };

@@ -29,7 +29,7 @@ pub struct FolderChanges {
 impl FolderChanges {
     /// Watches these directories, but not the directories in them.
     pub fn of_directories(directories: Vec<PathBuf>) -> Self {
-        // One waiting event stands for all.
+        // A single waiting event is enough to announce all changes.
         let (sender, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| is_change(event.kind)) {
@@ -50,7 +50,7 @@ impl FolderChanges {
     fn watch(&mut self) {
         let Some(watcher) = &mut self.watcher else { return };
         for directory in &self.directories {
-            // A directory that is not there is looked for again.
+            // A directory that does not exist now is watched once it exists.
             let _ = watcher.unwatch(directory);
             let _ = watcher.watch(directory, RecursiveMode::NonRecursive);
         }

@@ -69,7 +69,8 @@ impl File<'_> {
         tags: &Tags,
         is_known: impl Fn(&str) -> bool,
     ) -> Result<(), Refused> {
-        // A probe alone is deployed or not. Of several, each is loaded before the first one is attached.
+        // The deployment of a single probe is already one change. If there are several probes, all of them
+        // are loaded before the first one is attached.
         let mut refused = Vec::new();
         if probes.len() > 1 {
             for probe in probes {

@@ -46,7 +46,8 @@ pub fn chart(
         total.as_ref().is_some_and(is_there) || keys.iter().any(|(_, course)| is_there(course))
     };
     let known: Vec<bool> = (0..steps.count as usize).map(has).collect();
-    // As over windows: where something was counted, a key without samples has counted nothing.
+    // The rule is the same as over windows: at a point where something was counted, a key without samples
+    // has counted nothing.
     let filled = |course: &Course| -> Course {
         let nothing = |known: &bool| (*known && kind == ChartKind::Increase).then_some(0.0);
         course.iter().zip(&known).map(|(number, known)| number.or_else(|| nothing(known))).collect()

@@ -64,7 +64,7 @@ impl NameBook {
     /// Answers a request. `cluster` has the pods and Services if the request needs them.
     pub async fn answer(&self, question: NameQuestion, cluster: &ClusterNames) -> NameList {
         let until = Instant::now() + PATIENCE;
-        // All questions are sent before the first answer is awaited.
+        // All queries are sent before the first answer is awaited.
         let begun = question.addresses.into_iter().map(|address| {
             let dns =
                 self.dns.clone().map(|dns| tokio::spawn(async move { dns.names(address, PATIENCE).await }));

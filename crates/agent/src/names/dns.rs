@@ -223,7 +223,7 @@ mod tests {
         let resolver = ReverseDns::new(vec![silent.local_addr().unwrap()]);
         let address = "192.0.2.17".parse().unwrap();
         assert_eq!(resolver.names(address, Duration::from_millis(1)).await, None);
-        // This call has sent the question; a later call returns the answer.
+        // This call has sent the query; a later call returns the answer.
         let answering = tokio::spawn(async move {
             let mut packet = [0; 512];
             loop {

@@ -61,7 +61,7 @@ impl RuleActions {
             RuleAction::Apply(probe) => self.apply(probe, firing, ahead).await,
             RuleAction::Change(change) => self.change(&change.name, None, firing).await,
             RuleAction::Delete(name) => self.delete(name, firing, false).await,
-            // The outbox of the rule has it.
+            // The outbox of the rule already contains the notification.
             RuleAction::Notify(_) => Ok(()),
             RuleAction::Mark(text) => {
                 let record = self.record(format!("MARK /v1/rules/{}", self.rule), &self.watched, firing);

@@ -212,7 +212,7 @@ mod tests {
         let found = cycle(&third, [&first, &second]).unwrap();
         assert_eq!(found, ["c", "a", "b", "c"]);
         assert_eq!(cycle(&rule("a", &["a"]), []).unwrap(), ["a", "a"]);
-        // The new rule is not part of this circle.
+        // The new rule is not a part of this cycle.
         assert_eq!(cycle(&rule("y", &["a"]), [&first, &second, &third]), None);
     }
 }

@@ -20,7 +20,7 @@ impl RuleRunner {
             }
         }
         crash::point("rule_ended");
-        // The lease ends a remaining probe.
+        // The lease removes a probe that could not be removed here.
         self.commit(Durable::Now, |stored| {
             stored.made.clear();
             stored.changed.clear();

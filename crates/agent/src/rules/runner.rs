@@ -301,7 +301,7 @@ impl RuleRunner {
         loop {
             let ahead = ahead.take();
             let taken = match action {
-                // The courier sends it: a receiver may keep a message waiting.
+                // The courier sends the notification, because a receiver may answer slowly.
                 RuleAction::Notify(_) => return Ok(()),
                 RuleAction::Change(change) => {
                     let changed = self.stored.lock().changed.get(&change.name).cloned();

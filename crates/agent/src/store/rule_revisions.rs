@@ -147,7 +147,7 @@ mod tests {
     fn the_newest_documents_are_kept_within_their_number_and_size() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), Duration::ZERO).unwrap();
-        // A rule of an earlier version has one document, its own.
+        // A rule that an earlier version has stored has only its present document.
         store.keep_rule("r", &rule(7, ""), Durable::Now).unwrap();
         assert_eq!(kept(&store, 7), [7]);
         for revision in 8..=50 {

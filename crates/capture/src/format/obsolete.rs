@@ -56,7 +56,8 @@ impl Words {
 
 /// Reads the content of a block; `None` if it is shorter than its length field.
 pub fn parse(words: Words, block: &[u8]) -> Option<ObsoletePacket> {
-    // A short number of the interface, then the number of packets lost before this one.
+    // The block has a short number of the interface, and then the number of packets lost before this
+    // packet.
     let captured = words.word(block, 12)? as usize;
     let options = block.get(HEAD..)?.get(captured..)?;
     let options = options.get(captured.next_multiple_of(OPTION) - captured..).unwrap_or_default();

@@ -171,7 +171,7 @@ fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
         Render::Hex if number && is_int(size) => scalar(Scalar::Hex, size),
         Render::Hex if bytes || record => Plan::Blob { size },
         Render::String if bytes => Plan::Text { size },
-        // A histogram stays one even if its counts do not fit into 64 bits.
+        // A histogram stays a histogram even if its counts do not fit into 64 bits.
         Render::Decimal | Render::Histogram if int && size == 16 => scalar(decimal(&layout.shape), size),
         Render::Ktime if int && size == 8 => scalar(Scalar::Ktime, size),
         Render::Time if int && size == 8 => scalar(Scalar::Time, size),

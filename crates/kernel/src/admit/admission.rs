@@ -145,7 +145,7 @@ pub fn work_of(plan: &DirectionPlan, program: &[bpf_insn], verified: u64) -> Wor
 fn refuse(findings: impl Iterator<Item = Finding>) -> Result<(), Rejection> {
     let mut all: Vec<Finding> = Vec::new();
     for finding in findings {
-        // Several instructions of one line cause the same finding.
+        // Several instructions of one line may cause the same finding, which is reported once.
         if !all.contains(&finding) {
             all.push(finding);
         }

@@ -133,7 +133,8 @@ impl WorkCount<'_> {
         let straight = weights.values().sum::<u64>();
         let mut most = match (may_goto, followed) {
             (false, 1) => straight,
-            // The loops run no more instructions than the verifier went through. Each of them may be the heaviest one.
+            // The loops run no more instructions than the verifier went through, and each of these may be the heaviest
+            // instruction.
             (false, _) => {
                 straight.saturating_add(rounds.saturating_mul(heaviest.map_or(1, |(weight, _)| weight)))
             }

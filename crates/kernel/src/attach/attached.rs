@@ -99,7 +99,7 @@ impl Attached {
             let programs = program_ids(&loaded.programs)?;
             for (_, place) in places.iter().filter(|(of, _)| *of == direction) {
                 let pins = self.host.dispatchers.root.join(place.pin_name());
-                // Without the old slots the dispatchers get another program.
+                // If the old slots are missing, the dispatchers get another program.
                 if let Ok(Some(slots)) = Slots::left(&pins, self.owner, programs) {
                     return Ok(Arc::new(slots));
                 }

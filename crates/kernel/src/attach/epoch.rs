@@ -131,8 +131,8 @@ impl EpochWords {
     pub fn claim(&self, place: usize) -> Option<EpochWord> {
         let (number, place) = (place / PLACES, place % PLACES);
         let mut pages = self.pages.lock();
-        // Pages are made even if a map is no longer at its place: programs may still follow it, and no other
-        // probe may get the same word.
+        // The pages before it are made even if a map is no longer at its pin: programs may still read that map, and no
+        // other probe may get the same word.
         while number < PAGES && pages.len() <= number {
             let page = Page::open(&self.bpffs, pages.len()).ok()?;
             pages.push(page);
@@ -195,7 +195,7 @@ impl Page {
         self.word(place, CLEARED).store(epoch.wrapping_sub(1), Ordering::SeqCst);
         self.word(place, EPOCH).store(epoch, Ordering::SeqCst);
         let word = EpochWord { page: Arc::clone(self), place };
-        // The place still has the start that its previous probe had set.
+        // The place still contains the start of a window of its previous probe.
         word.set_opened(Moment::now());
         Some(word)
     }

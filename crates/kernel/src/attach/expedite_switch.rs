@@ -69,7 +69,7 @@ impl Switch {
     pub fn mend(&self) -> io::Result<bool> {
         let end = Instant::now() + PATIENCE;
         // A process that the dead daemon was starting keeps the lock for a moment, with the descriptors that it
-        // inherits. Meanwhile other daemons have their turns.
+        // inherits. During this time, other daemons can use the switch.
         while let Some(note) = self.left()? {
             let turn = self.take_turn()?;
             if is_free(&note)? {

@@ -130,7 +130,7 @@ impl ProbeMaps {
         let origins: Vec<Vec<usize>> = origins.collect();
         let mut inherited = inherit::inherit(&replaced, &plan, &origins);
         let active = old.map_or(0, |old| old.active & 1);
-        // The maps that are not made, by twin.
+        // The maps that are taken over and not made here, by twin.
         let mut taken: Vec<[Option<&OwnedFd>; 2]> = Vec::new();
         for (index, map) in plan.maps.iter().enumerate() {
             if let Some((place, of_first)) =

@@ -64,7 +64,7 @@ fn tags(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<String> {
         return None;
     }
     if offloads.is_veth() {
-        // Only the other end decides whether the tag is beside the packet or in it.
+        // The other end alone decides whether the tag is in the packet or beside it.
         return match peer {
             Some((_, features)) if !features.puts_tags => None,
             Some((peer, _)) => Some(format!(

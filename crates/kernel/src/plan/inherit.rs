@@ -35,7 +35,8 @@ impl Inherited {
     pub const fn twin(self, private: bool, twin: usize, active: usize) -> Option<usize> {
         match self {
             Self::Same => Some(twin),
-            // A map that was shared becomes the active twin's, and the active twin's map becomes the shared one.
+            // A map that was shared becomes the map of the active twin. In the other direction, the map of the active twin
+            // becomes the shared map.
             Self::FromActive if !private || twin == active => Some(active),
             Self::New | Self::Convert | Self::FromActive => None,
         }

@@ -167,7 +167,7 @@ mod tests {
         let formats = PageFormat::ALL.map(|format| (format.media_type(), format));
         let with = |rest: &str| format!("{PROTOBUF}{rest}");
         for (accept, expected) in [
-            // Prometheus 2.42 and 3, without and with native histograms.
+            // The values that Prometheus 2.42 and 3 send, without and with native histograms.
             ("application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
               text/plain;version=0.0.4;q=0.5,*/*;q=0.1".to_owned(), vec![OpenMetrics]),
             (with(",application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"),

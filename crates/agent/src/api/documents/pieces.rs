@@ -24,7 +24,7 @@ impl SentPieces {
             || Vec::with_capacity(PIECE),
             |at| {
                 let mut piece = self.0.remove(at);
-                // The conversion would move the content.
+                // The conversion to `Bytes` would move the content.
                 piece.clear();
                 Vec::from(piece)
             },

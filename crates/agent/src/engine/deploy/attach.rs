@@ -40,7 +40,7 @@ impl Probe {
         old: Option<&Self>,
         lineage: Lineage,
     ) -> Result<Self, EngineError> {
-        // The list is made only now: the watch reports interfaces that appear later, after this change.
+        // The list is made only here: the watch reports interfaces that appear later, after this change.
         let WantedInterfaces { interfaces, mut pending, unlisted } =
             wanted(&config.places, loaded.occasion, &engine.deployer.pods)?;
         let (interfaces, left) = fitting(interfaces, &loaded.directions)?;

@@ -95,7 +95,7 @@ impl Engine {
             engine.readings.windows.enforce();
             closed
         });
-        // A window that can't be stored stays in the kernel until it can.
+        // A window that can't be stored stays in the kernel until it can be stored.
         if let Err(error @ (EngineError::Close(_) | EngineError::Kernel(_))) = closed.await? {
             return Err(error);
         }
@@ -164,7 +164,7 @@ impl Engine {
                 let left = lease.left();
                 if left.is_zero() {
                     let of = name.clone();
-                    // Files that can't be removed now stay until they can.
+                    // Files that can't be removed now stay until a later attempt.
                     let _ = engine.change(move |engine| engine.forget_expired(&of, lease)).await;
                 }
                 drop(engine);

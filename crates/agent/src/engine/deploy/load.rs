@@ -245,7 +245,7 @@ fn load_all(
     let named: BTreeSet<&String> = named.collect();
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {
-        // A probe that ran before kernels were asked for such packets continues.
+        // A probe continues that was loaded before daemons checked whether a kernel has such packets.
         Purpose::Deployment { occasion: Occasion::Restored, .. } => {
             KernelFacts { xdp_frags: true, ..kernel.facts() }
         }

@@ -88,7 +88,7 @@ pub fn planned(
             plan = plan.on_interface(&own);
             continue;
         }
-        // The first plan also has the warnings of the others.
+        // The first plan also has the warnings of all other plans.
         let (other, objects, _) = build();
         plan.directions.extend(other.on_interface(&own).directions);
         parsed.extend(objects);

@@ -72,7 +72,7 @@ impl Engine {
         let mut counted = Vec::new();
         for (netns, indices) in wanted {
             let opened = netns.as_deref().map_or_else(Netns::own, Netns::open);
-            // The message leaves out interfaces that can't be counted, like removed ones.
+            // The message leaves out interfaces that can't be counted, as it leaves out removed ones.
             let present = opened.and_then(|netns| traffic::traffic(&netns)).unwrap_or_default();
             let of = |one: Traffic| CountedInterface {
                 netns: netns.clone(),

@@ -36,7 +36,7 @@ impl Running {
 
     /// Notes why the last window could not be closed; `None` if it was closed.
     pub fn note_trouble(&mut self, error: Option<&CloseError>) {
-        // A removed probe may still have a clock.
+        // The clock may still know a removed probe.
         let close_error = error.filter(|_| !self.open.windows.is_removed()).map(|error| with_causes(error));
         if close_error.is_some() {
             self.counters.close_failures.inc();

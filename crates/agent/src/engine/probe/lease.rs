@@ -95,7 +95,7 @@ mod tests {
     fn a_clock_that_is_set_does_not_change_a_lease() {
         for (wall, expires_at) in [
             ("2026-11-22T10:05:00.5Z", "2026-11-22T10:10:00.500000000Z"),
-            // Set forward by a year and back by a day.
+            // The wall clock is set forward by a year, and back by a day.
             ("2027-11-22T10:05:00.5Z", "2027-11-22T10:10:00.500000000Z"),
             ("2026-11-21T10:05:00.5Z", "2026-11-21T10:10:00.500000000Z"),
         ] {

@@ -98,7 +98,7 @@ impl OpenWindow {
         };
         let mut file = self.windows.write(&head)?;
         for group in groups(&self.metrics) {
-            // The changes of the sums are in place of the sums.
+            // The window stores the changes of the sums instead of the sums.
             let is_written = |reader: &MetricState| changes.is_none() || reader.sum.is_none();
             let members = placed.iter().copied();
             let members: Vec<(usize, &MetricState)> =

@@ -68,7 +68,7 @@ fn fit_carried(
     if !metrics.iter().any(is_with_more) {
         return Ok(());
     }
-    // No other rows join the rows of a journal.
+    // The rows of a journal are not merged with other rows.
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let maps = Arc::clone(&metrics[group].maps);
     let rows = if is_drained { None } else { Some(maps.read(|position| quiesced.map(position))?) };

@@ -134,7 +134,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             let metric = &config.metrics.get(index).cloned().unwrap_or_else(other);
             let MapPlan { common, spec, .. } = &own.plan.maps[planned.map];
             let common = *common;
-            // Each direction that uses a map without a metric has the losses of this map.
+            // Each direction that uses a map without a metric counts losses of this map.
             let is_losses = matches!(planned.source, MetricSource::Losses(_));
             let counters = loaded.iter().enumerate().filter_map(|(direction, loaded)| {
                 let is_of = direction % directions == at || common && !is_losses;

@@ -142,7 +142,7 @@ fn replay(
     let ReplayedProbe { config, origin, loaded: LoadedProbe { directions, clocks, metrics, share, .. } } =
         probe;
     let mut run = Run::new(&config, directions, clocks)?;
-    // A packet may take long.
+    // A packet may take a long time.
     let goes_on =
         |_: &mut Run, _| if stopped.load(Ordering::Relaxed) { Err(EngineError::Gone) } else { Ok(()) };
     run.all(&mut sources, goes_on)?;
@@ -296,7 +296,7 @@ impl Run {
         self.add_counts();
         let present = watch::Sender::default();
         let map = |at| self.map(at);
-        // Reading a queue takes its values out: metrics that read the same one show one reading.
+        // Reading a queue removes its values, so metrics that read the same queue share one reading.
         let mut held: BTreeMap<usize, Arc<RawTable>> = BTreeMap::new();
         let mut parts = Vec::new();
         for metric in metrics.iter().filter(|metric| metric.is_shown()) {

@@ -45,7 +45,7 @@ impl RuleRunner {
     pub(in crate::rules) async fn deliver(&mut self) -> Result<(), EngineError> {
         while let Some((key, sent)) = self.courier.take() {
             crash::point("rule_notified");
-            // If the store fails, the next attempt tells again.
+            // If the store fails, the next attempt reports this outcome again.
             self.courier.plan(key.clone(), Some(1));
             self.note_attempt(key, sent).await?;
         }

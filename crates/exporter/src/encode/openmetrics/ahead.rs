@@ -58,7 +58,7 @@ pub fn beside(
     count: Option<Count>,
 ) -> Vec<Beside> {
     let Some(count) = count.filter(|_| left > 0) else { return Vec::new() };
-    // Each of the tables in the family has a part of the room.
+    // The room is divided among all tables in the family.
     let room = ROOM / families[at].members.len().max(1);
     let sample = series.labels.len() + SAMPLE + LABEL * series.samples.keys.len();
     let rows = (count.rows - count.duplicates - count.surplus).saturating_mul(series.cpus());

@@ -130,7 +130,7 @@ fn write(mut family: FamilyMessage, out: &mut Vec<u8>) {
     }
     for histogram in family.metrics.iter_mut().filter_map(|sample| sample.histogram.as_mut()) {
         native::fill_in(histogram);
-        // No number says that the sum is not known. A missing one would be 0.
+        // Without a sum, the message has NaN: a missing field would mean 0.
         histogram.sample_sum.get_or_insert(f64::NAN);
     }
     out.extend_from_slice(&family.encode_length_delimited_to_vec());

@@ -28,7 +28,7 @@ pub fn fill_in(histogram: &mut HistogramMessage) {
         })
         .collect();
     histogram.schema = Some(SCHEMA);
-    // Slot 0 also counts zeros; the next one begins where the bucket of zeros ends.
+    // Slot 0 also counts zeros. Slot 1 begins where the bucket of zeros ends.
     histogram.zero_threshold = Some(2_f64.powi(shift + 1));
     histogram.zero_count = counts.first().copied();
     let used = |slot: &usize| counts[*slot] > 0;
@@ -89,7 +89,7 @@ mod tests {
         // The bucket of 4 to 7 ends at 2^3, the bucket of 16 to 31 at 2^5.
         assert_eq!(bytes, (2.0, 4, Some((3, 3)), vec![3, -3, 5]));
         let seconds = native(&histogram(1e-9, &[0, 0, 0, 7]));
-        // 8 to 15 ns; 2^-26 s are 14.9 ns.
+        // The slot of 8 to 15 ns ends at 16 ns; 2^-26 s are 14.9 ns.
         assert_eq!(seconds, (2_f64.powi(-29), 0, Some((-26, 1)), vec![7]));
         assert_eq!(native(&histogram(1.0, &[9, 0])), (2.0, 9, None, vec![]));
     }

@@ -290,7 +290,7 @@ impl KnownContent<'_> {
 
     fn store(&mut self, to: Memory, value: FormatOperand) {
         let FormatOperand::Stack(base) = self.registers[to.base] else {
-            // The address may be one of the stack.
+            // The address may be an address in the stack.
             self.stack.clear();
             return;
         };

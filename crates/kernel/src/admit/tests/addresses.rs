@@ -131,11 +131,12 @@ fn an_address_is_not_stored() {
     refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
     let [first, second] = load_function(3, 0);
     refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
-    // The choice of the counter within a value.
+    // The number chooses the counter within a value.
     let index = [mov(3, 6), raw(0x57, 3, 0, 0, 8), mov(4, 9), compute(0x07, 4, 3)];
     refused(&[&index[..], &[store_number(8, 4, 0, 1)]].concat(), &Act::StoresAddress);
     refused(&[&index[..], &[mov_imm(3, 1), raw(0xdb, 4, 3, 0, 0)]].concat(), &Act::StoresAddress);
-    // The distance between different things, and a length after the addition of an address.
+    // The first number is the distance between two different objects; the second is a length, to which an
+    // address was added.
     refused(&[mov(3, 7), subtract(3, 9), store(8, 9, 0, 3)], &Act::StoresAddress);
     let moved = [mov(3, 9), raw(0x57, 3, 0, 0, 7), mov(4, 7), compute(0x07, 4, 3), subtract(4, 7)];
     refused(&[&moved[..], &[store(8, 9, 0, 4)]].concat(), &Act::StoresAddress);
@@ -172,13 +173,14 @@ fn a_number_by_way_of_a_pointer_is_a_number() {
     };
     admitted(&by_way(7, 7));
     admitted(&by_way(8, 7));
-    // Differences of different things: the context, the packet, the values of a map, and the stack.
+    // The differences are those of different objects: the context, the packet, the values of a map, and the
+    // stack.
     for (one, other) in
         [(7, 6), (6, 7), (7, 9), (9, 7), (9, 9), (7, 10), (10, 8), (6, 9), (9, 6), (10, 6), (9, 10)]
     {
         refused(&by_way(one, other), &Act::StoresAddress);
     }
-    // A pointer less a number is still a pointer.
+    // A pointer minus a number is still a pointer.
     refused(&[mov(3, 7), add_imm(3, -64), store(8, 9, 0, 3)], &Act::StoresAddress);
     refused(&[load(4, 4, 7, 0), mov(3, 7), subtract(3, 4), store(8, 9, 0, 3)], &Act::StoresAddress);
 }
@@ -193,7 +195,7 @@ fn the_distance_between_two_places_of_a_packet_is_an_address() {
     };
     let again = |to: u8| load(4, to, 6, 76);
     for less in [subtract(3, 4), compute(0x14, 3, 4)] {
-        // R3 to R5 are lost in the call.
+        // The call makes R3 to R5 unusable.
         let kept = [store(8, 10, -16, 8), store(8, 10, -24, 7)];
         let back = [load(8, 3, 10, -16), load(8, 4, 10, -24)];
         assert_eq!(stored(&[&kept[..], &pull, &back].concat(), less), []);

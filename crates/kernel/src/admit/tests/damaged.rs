@@ -46,7 +46,7 @@ fn a_damaged_object_is_refused_or_judged() {
         let mut damaged = object.clone();
         match random.below(8) {
             0 => damaged.truncate(random.below(object.len())),
-            // The headers, where a byte changes most.
+            // The headers of the object, in which a changed byte has the largest effect.
             1 => damaged[random.below(64)] = random.next() as u8,
             2 => {
                 let headers = damaged.len().saturating_sub(64 * 20);

@@ -136,7 +136,7 @@ fn a_dynptr_is_the_packets_only_where_it_was_made_of_it() {
     assert_eq!(of(&[&reserve(-32)[..], &at(-32), &write()].concat()), []);
     let again = [&reserve(-32)[..], &make(), &at(-32), &write()].concat();
     assert_eq!(of(&again), refused());
-    // A dynptr beside the packet's does not overwrite it.
+    // The new dynptr is beside the packet's dynptr, and does not overwrite it.
     assert_eq!(of(&[&reserve(-48)[..], &at(-32), &write()].concat()), refused());
     // A branch chooses one of two pointers, or one of two dynptrs in the same place.
     let either = [&reserve(-64)[..], &at(-64), &[jump_eq(6, 0, 2)], &at(-32), &write()].concat();

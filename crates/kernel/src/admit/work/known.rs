@@ -88,7 +88,7 @@ pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registe
     let (first, second) = match (raw.code & 0xf0, taken) {
         // Equal; not equal.
         (0x10, true) | (0x50, false) => (other, before),
-        // Greater, unsigned and signed; less or equal.
+        // The comparisons for greater, unsigned and signed; and for less or equal.
         (0x20 | 0x60, false) | (0xb0 | 0xd0, true) => (other, u64::MAX),
         (0x20 | 0x60, true) | (0xb0 | 0xd0, false) => (u64::MAX, before.saturating_sub(1)),
         // Greater or equal; less.

@@ -177,8 +177,8 @@ impl Dispatchers {
         } else {
             Ok(())
         };
-        // After an error the present revision continues calling the slots, until the kernel takes another
-        // revision or no holder has the slots any more.
+        // After an error the present revision continues calling the slots, until the kernel takes another revision or the
+        // slots have no holder any more.
         dispatcher.is_stale = switched.is_err();
         dispatcher.entries = entries;
         switched.and(dispatcher.unpin(owner).map_err(|error| place.failed(error)))

@@ -55,8 +55,8 @@ pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     let mut call_sites = Vec::new();
     // The instructions after which the verdict of an enforcing probe is in R0.
     let mut verdicts = Vec::new();
-    // The last probe's verdict becomes the dispatcher's, if it needs no change. No probe follows it, so it
-    // needs no subprogram for its return.
+    // The verdict of the last probe becomes the dispatcher's verdict, if it needs no change. No other probe is called
+    // after it, so the probe needs no subprogram to return to.
     let (calls, last) = match calls {
         [calls @ .., last] if last.stands => (calls, Some(last)),
         _ => (calls, None),

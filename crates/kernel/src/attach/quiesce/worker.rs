@@ -84,7 +84,7 @@ impl Worker {
         if self.asking == 0 {
             self.asked_on = sched_getcpu();
             if let (QuiesceMethod::Sweep, Some(thread)) = (self.method, self.thread) {
-                // To be woken on another CPU takes the thread less time than to move there.
+                // The thread is woken on the other CPU, because this takes less time than its move to that CPU.
                 cpus::keep_off(thread, self.asked_on);
             }
         }
@@ -218,7 +218,7 @@ impl Workers {
                     self.asked[asked.len()].notify_one();
                     asked.push(number);
                 } else {
-                    // Every method is asked by now, and the first that ends serves the caller.
+                    // Every method has been started, and the first one that ends serves the caller.
                     patience = deadline;
                 }
             }

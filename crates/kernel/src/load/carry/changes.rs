@@ -79,7 +79,7 @@ pub fn add_changes(
         if before.is_some_and(|before| **before == *value) {
             continue;
         }
-        // An entry that is missing in the copy can only have been made by the new programs in the meantime.
+        // An entry that is missing in the copy was made by the new programs after the copy.
         let is_new = before.is_none() && layout.kind.family() != MapFamily::Array;
         match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
             Ok(true) => {}

@@ -161,8 +161,8 @@ fn program(
             program.push(asm::store_width(word, 9, 0, 5));
         }
     }
-    // After the last attempt the result is a change. Without atomic operations the result is success, because the
-    // word was written.
+    // After the last attempt the result is that the field has changed. Without atomic operations the result is success,
+    // because the word was written.
     let in_vain = program.len();
     program.push(asm::jump(0));
     let end = |program: &mut Vec<bpf_insn>, result: u32| {

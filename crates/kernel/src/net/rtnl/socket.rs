@@ -231,7 +231,8 @@ fn messages(bytes: &[u8]) -> Vec<Message> {
 }
 
 fn message(kind: u16, payload: &[u8]) -> Message {
-    // Messages of another family come from bridges about their ports: a released port still exists.
+    // Messages of another address family come from bridges, and are about their ports: a port that was released still
+    // exists.
     let is_link = payload.first() == Some(&(libc::AF_UNSPEC as u8));
     let (Some(index), true) = (u32_at(payload, 4), is_link) else { return Message::Other };
     match kind {

@@ -156,7 +156,8 @@ impl CpuBuffer {
             // Records are aligned to 8, so a header never wraps.
             let size = (self.mapping.u32(self.page + at + 4).load(Ordering::Relaxed) >> 16) as usize;
             if size < HEADER {
-                // The kernel writes no such record. The rest is given up, because a size of 0 would loop forever.
+                // The kernel never writes such a record. The rest of the ring is dropped, because a size of 0 would
+                // loop forever.
                 self.tail = head;
                 break;
             }
@@ -202,7 +203,7 @@ fn parse(cpu: u32, kind: u32, record: &[u8]) -> Option<EventRecord<'_>> {
             })
         }
         PERF_RECORD_LOST => {
-            // The record has the event's id, then the count.
+            // The record contains the id of the event, and then the count.
             let count = body.get(8..)?.first_chunk::<8>()?;
             Some(EventRecord::Lost { cpu, count: u64::from_ne_bytes(*count) })
         }

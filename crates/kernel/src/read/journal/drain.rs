@@ -106,8 +106,8 @@ fn take_batches(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError
         let Err(error) = outcome else { continue };
         match error.raw_os_error() {
             Some(libc::ENOENT) => return Ok(()),
-            // The next bucket has more entries than `room`. No bucket has more than the map, so doubling the
-            // room ends.
+            // The next bucket has more entries than `room`. No bucket has more entries than the map, so `room` is
+            // doubled only a few times.
             Some(libc::ENOSPC) if room <= map.max_entries => room *= 2,
             Some(libc::EINTR) => {}
             _ => return Err(map.error("batch lookup", error)),

@@ -36,7 +36,7 @@ pub struct NodeProducer {
     cursors: Option<Cursors>,
 }
 
-/// The parts of a message beside its content.
+/// The parts of a message other than its content.
 struct MessageStamp {
     key: String,
     headers: OwnedHeaders,

@@ -34,7 +34,8 @@ pub struct PgTable {
     pub key: &'static [&'static str],
     /// The column of the index by time, if the table has one.
     pub by_time: Option<&'static str>,
-    /// True if a table with columns of other types is left alone, and another one is made.
+    /// True if a table that has columns of other types stays as it is, and the stream makes another
+    /// table.
     pub has_variants: bool,
 }
 

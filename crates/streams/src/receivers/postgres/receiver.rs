@@ -42,7 +42,7 @@ const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = '60s'; \
 pub struct PostgresReceiver {
     options: Arc<PostgresOptions>,
     limits: BatchLimits,
-    /// `None` before the first use and after a failure: then it is made again.
+    /// The connection; `None` before the first use and after a failure. The next use makes a new one.
     link: Option<PgLink>,
 }
 

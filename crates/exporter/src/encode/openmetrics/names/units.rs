@@ -71,8 +71,8 @@ impl Scale {
     /// Returns a bound of a bucket in base units.
     pub fn of_bound(self, bound: f64) -> f64 {
         match self {
-            // The quotient of two exact numbers is the nearest number to the decimal fraction, a product is
-            // not.
+            // The quotient of two exact numbers is the float nearest to the decimal fraction, while a product may
+            // not be.
             Self::Decimal(power @ ..0) => bound / 10_f64.powi(-i32::from(power)),
             Self::Decimal(power) => bound * 10_f64.powi(power.into()),
             Self::Binary(power) => bound * 2_f64.powi(power.into()),

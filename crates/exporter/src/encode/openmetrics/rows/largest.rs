@@ -97,7 +97,7 @@ impl Largest {
         while row < len {
             row = series.write(name, of, &self.rows, row, out);
         }
-        // The newest number of one key says nothing about the other keys.
+        // The newest number of one key says nothing about other keys, so there is no sum.
         if of.join.rule != MergeRule::Last {
             for (label, others) in &self.others {
                 others.write([name, &series.labels, label], series, (value, of), out);
