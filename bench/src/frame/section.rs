@@ -26,7 +26,7 @@ pub struct Section {
     pub claims: Vec<Claim>,
 }
 
-/// A row of the table of claims: a claim of the paper or a goal of ours.
+/// A row of the table of claims: a claim of the paper, or a goal of this project.
 #[derive(Debug)]
 pub struct Claim {
     pub claim: &'static str,

@@ -6,7 +6,7 @@ use twinprobe_api::AssignmentSpec;
 
 use crate::share::part;
 
-/// The request of an assignment to one node.
+/// The demand of an assignment on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted<'a> {
     /// The probe in this revision.

@@ -26,7 +26,7 @@ fn a_probe_reaches_every_node_and_leaves_nothing() -> Result<()> {
         // A change is one write.
         ensure!(report["metadata"]["generation"] == 1, "{report:#}");
     }
-    // An Event for each step.
+    // There is an Event for each step.
     let mut events = fleet.events()?;
     events.sort();
     ensure!(events == ["Complete", "Started", "StepGood", "StepGood"], "{events:?}");

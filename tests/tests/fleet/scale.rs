@@ -203,7 +203,7 @@ fn restart(agents: &mut Agents, report: &mut ScaleReport) -> Result<()> {
         async move {
             let figures = requests.figures().await?;
             let (then, before) = last.get();
-            // A watch counts as a request when it ends.
+            // A watch counts as a request only when it ends.
             let counted = |kind: &str| figures.all_requests(kind) + figures.watches(kind);
             let (now, all) = (Instant::now(), KINDS.iter().map(|kind| counted(kind)).sum());
             most.set(most.get().max((all - before) / (now - then).as_secs_f64()));

@@ -46,7 +46,7 @@ impl Drop for QueueGuard<'_> {
 
 impl Queue {
     pub fn new(work: &'static str, option: &'static str, limit: usize) -> Self {
-        // The places of a semaphore are limited.
+        // A semaphore has a largest number of places.
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Self { work, option, places: Arc::new(Semaphore::new(limit)), limit, waiting: AtomicUsize::new(0) }
     }

@@ -44,7 +44,7 @@ pub fn merged(windows: &[&Value], period: u64, length: Duration) -> Value {
 
 /// Adds the percentiles of a histogram, which follow from the sums of its slots, as in documents of daemons.
 fn summarize(metric: &mut Value) {
-    // A count above 2^64 is a float here, and near enough.
+    // A count above 2^64 is a float here, which is precise enough.
     let number =
         |count: &Value| count.as_u64().map_or_else(|| count.as_f64().unwrap_or_default() as u128, u128::from);
     let Some(all) = Distributions::of_metric(metric, number) else { return };
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(whole["egress"]["load"]["entries"], json!([{ "value": 1.5 }]));
     }
 
-    /// A node with few slow answers and one with many fast ones: the percentiles are those of all answers.
+    /// One node has few slow answers, and another one many fast answers: the percentiles are those of all answers.
     #[test]
     fn percentiles_are_those_of_all_values() {
         let window = |slots: &[(u64, u64)]| {

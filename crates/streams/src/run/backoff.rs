@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::stopping::Stopping;
 
-/// The failures in a row after which a stream with `--once` gives up.
+/// The number of failures in a row after which a stream with `--once` ends.
 pub const TRIES: u32 = 6;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Begins anew after a success.
+    /// Begins again with the shortest pause, after a success.
     pub fn reset(&mut self) {
         self.next = FIRST;
     }

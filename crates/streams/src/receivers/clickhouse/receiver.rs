@@ -116,7 +116,7 @@ impl ReceiverOptions for ClickhouseOptions {
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
         let linger = if setup.once { duration::SOON.min(self.every()) } else { self.every() };
-        // A batch is full before the stream has no memory left, so that nothing waits for the time to pass.
+        // A batch takes less memory than the stream has, so that it is full before feeds must wait for its end.
         let limits = BatchLimits { items: 16_384, bytes: setup.memory / 8, linger };
         Box::new(ClickhouseReceiver::new(Arc::new(self), setup.stream.clone(), limits))
     }
