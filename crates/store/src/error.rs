@@ -48,7 +48,7 @@ pub fn is_read_only(path: &Path) -> bool {
 
 /// Converts an error of the engine. `path` is the store, whose file system may add a reason.
 pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
-    // A column of an unexpected type, or tables that statements do not fit.
+    // A column has an unexpected type, or the tables do not fit the statements.
     let is_foreign = matches!(
         error,
         rusqlite::Error::SqlInputError { .. }

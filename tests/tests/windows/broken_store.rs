@@ -64,7 +64,7 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
         if of_probe == 0 {
             continue;
         }
-        // The row of the probe itself may be on a page that no other page refers to.
+        // The row of the probe itself may be on a page to which no other page refers.
         let status =
             if status.status == 404 { Value::Null } else { status.expect(200).json()["windows"].clone() };
         let told = ["lost", "damaged", "unreadable"].map(|count| status[count].as_u64().unwrap_or_default());

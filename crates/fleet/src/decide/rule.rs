@@ -74,7 +74,7 @@ pub struct FleetRuleDecision {
     pub assignment: AssignmentSpec,
 }
 
-/// Decides for a rule that obeys all rules for rules.
+/// Decides what to do for a rule object that is valid by itself.
 pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
     let FleetRuleView { name, rule, node_selector, generation, status: before, .. } = *view;
     let FleetRuleView { assignment: assigned, nodes, now, .. } = *view;

@@ -56,7 +56,7 @@ impl Affinity {
     fn stay_anywhere(&mut self) {
         self.away = false;
         if let Ok(cpus) = sched_getaffinity(Some(getpid())) {
-            // A failure does little harm: the thread keeps its CPUs and may be late more often.
+            // A failure does little harm: the thread then stays on its CPUs and may be late more often.
             let _ = sched_setaffinity(None, &cpus);
         }
     }

@@ -44,7 +44,7 @@ fn unwritten_code(smaps: &str) -> Vec<Range<usize>> {
         let number = words.next();
         match (first.strip_suffix(':'), first.split_once('-')) {
             (Some("Anonymous" | "Swap" | "Private_Dirty"), _) if number != Some("0") => last = None,
-            // The last line of a mapping.
+            // The last line of a mapping in `smaps`.
             (Some("VmFlags"), _) => found.extend(last.take()),
             (None, Some((start, end))) => {
                 let address = |text| usize::from_str_radix(text, 16).ok();

@@ -152,7 +152,7 @@ fn one(kind: ProgramKind, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> Vec
     out.extend([asm::mov_imm(1, 1), asm::store_u32(9, SEEN as i16, 1), asm::mov(1, 6)]);
     out.extend(asm::load_map(2, slots));
     out.extend([asm::mov_imm(3, 0), asm::call_helper(asm::HELPER_TAIL_CALL)]);
-    // The program did not run, because the slot was empty.
+    // The driver did not call the program, because the slot was empty.
     out.extend([asm::mov_imm(1, 0), asm::store_u32(9, SEEN as i16, 1)]);
     let end = out.len();
     out.extend([asm::mov_imm(0, 0), asm::exit()]);
