@@ -99,7 +99,8 @@ test("a probe at several nodes", async ({ page, scene }) => {
   try {
     const list = async () => JSON.parse((await scene.api("GET", "/v1/probes/top-talkers/windows", undefined, "sock-2")).text).windows as { start: string }[];
     await expect.poll(async () => (await list()).length, { timeout: 240_000 }).toBeGreaterThan(process.env.UPDATE_FIGURES ? 60 : 8);
-    // The first windows have little traffic. A later time than that of the newest one would be refused.
+    // The first windows have little traffic. The daemon would refuse a time that is later than the
+    // newest window.
     const from = (await list()).at(3)?.start;
     await page.setViewportSize({ width: 1280, height: 640 });
     await open(page, scene, "collector", `nodes/top-talkers?metric=ingress%2Ftalker&from=${encodeURIComponent(from ?? "")}`);

@@ -60,7 +60,8 @@ test("a probe of all nodes has charts with one scale and one time, and every cho
   const number = (name: string, key: string) => legend(page, name).filter({ has: page.getByText(key, { exact: true }) }).locator(".number");
   await expect(number("gw-1", "192.0.2.1")).toHaveText(/^(1[5-9]\d|2[0-4]\d)(\.\d+)?\/s$/);
   await expect(number("gw-2", "192.0.2.1")).toHaveText("0/s");
-  // Each panel leads to the console of its node, with the same choices; a Unix socket has none.
+  // Each panel has a link to the console of its node, with the same choices. A node at a Unix
+  // socket has no link.
   await expect(page.getByRole("link", { name: "Console of gw-1" })).toHaveAttribute("href", `${scene.url}#/probe/top-talkers?metric=ingress%2Ftalker`);
   await expect(page.getByRole("link", { name: "Console of gw-2" })).toHaveCount(0);
   const field = page.getByRole("combobox", { name: "Field" });
@@ -80,7 +81,7 @@ test("a probe of all nodes has charts with one scale and one time, and every cho
   await expect(page.getByRole("checkbox", { name: "added up" })).toBeChecked();
   await page.goBack();
   await expect(page).not.toHaveURL(/last=15m/);
-  // Another metric has its own fields.
+  // After the choice of another metric, the view offers the fields of that metric.
   await page.getByRole("combobox", { name: "Metric" }).selectOption({ index: 1 });
   await expect(page).not.toHaveURL(/field=/);
   await expect(page.getByText(/one scale and one time/)).toBeVisible();

@@ -18,7 +18,7 @@ export interface NodeRate {
   bits: number;
 }
 
-/** The rates between two lists, by the clock of each node. A fallen counter means new interfaces, and has no rate. */
+/** The traffic rates of each node between two lists, by the node's clock. A node whose counter has fallen has no rate. */
 export function ratesOf(before: NodeStatus[], now: NodeStatus[]): Map<string, NodeRate> {
   const then = new Map(before.map(({ name, traffic }) => [name, traffic]));
   return new Map(now.flatMap(({ name, traffic }) => {
@@ -39,7 +39,7 @@ const UNITS: Record<string, number> = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_
 /** The seconds of an interval such as `1m30s`. */
 export const secondsIn = (interval: string) => [...interval.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)].reduce((sum, [, number, unit]) => sum + Number(number) * UNITS[unit!]!, 0);
 
-/** The longest time between two windows of a probe, in seconds. Without an interval, the newest windows tell it. */
+/** The longest interval of a probe, in seconds. For a probe without interval: the longest duration of its newest windows. */
 export function windowSeconds(nodes: NodeStatus[], probe: string, documents: Document[]): number {
   const intervals = nodes.flatMap((node) => node.probes.find(({ name }) => name === probe)?.interval ?? []).map(secondsIn);
   return Math.max(0.001, ...(intervals.length > 0 ? intervals : documents.map(({ window }) => (window?.duration_ns ?? 1e9) / 1e9)));

@@ -180,7 +180,7 @@ impl Numbers {
         is_signed
     }
 
-    /// Returns the rule by which two of the numbers join.
+    /// Returns the rule by which two numbers of the metric are merged into one.
     pub const fn rule(&self) -> MergeRule {
         self.join.rule
     }

@@ -13,7 +13,7 @@ pub enum Wanted<'a> {
     Revision(&'a str),
     /// No probe, because the rollout has not reached this node yet.
     Nothing,
-    /// No probe: the assignment is not for this node.
+    /// The node gets no probe, because the assignment is not for this node.
     NotSelected,
 }
 

@@ -18,7 +18,7 @@ struct DnsServer {
 }
 
 impl DnsServer {
-    /// Answers by these lines of a table of hosts.
+    /// Starts a DNS server that answers by `hosts`, which has the lines of /etc/hosts.
     fn start(topology: &Topology, hosts: &str) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let table = directory.path().join("hosts");

@@ -198,7 +198,8 @@ fn maps_that_no_monitor_needs_are_refused() -> Result<()> {
         let message = findings[0]["message"].as_str().unwrap_or_default();
         assert!(message.contains("map odd") && message.contains(&kind.to_string()), "{message}");
     }
-    // NUMA_NODE, STACK_BUILD_ID, CLONE, LINK, PATH_FD, VTYPE_BTF_OBJ_FD, TOKEN_FD and one that does not exist yet.
+    // The flags NUMA_NODE, STACK_BUILD_ID, CLONE, LINK, PATH_FD, VTYPE_BTF_OBJ_FD, TOKEN_FD, and a flag that
+    // does not exist yet.
     for flag in [2, 5, 9, 13, 14, 15, 16, 31] {
         let findings = scene.refused(&format!("flag {flag}"), &config(1, 1 << flag))?;
         let message = findings[0]["message"].as_str().unwrap_or_default();

@@ -127,7 +127,7 @@ fn frames_have_valid_checksums() -> Result<()> {
     Ok(())
 }
 
-/// The receiver of a paced sender gets every packet, also one that runs only when the sender waits.
+/// The receiver of a paced sender gets every packet, even if the receiver runs only while the sender waits.
 #[test]
 fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()> {
     let kernel = fs::read_to_string("/proc/2/comm");

@@ -208,7 +208,7 @@ fn invocation(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<String>)> {
 
 /// An empty program at a hook. Dropping the value detaches it.
 enum Attached<'a> {
-    /// The value is only kept alive.
+    /// An empty program without a daemon. The value only keeps the program attached.
     Bare(#[expect(dead_code, reason = "held until the measurement is over")] Empty),
     Probe(&'a Daemon),
 }

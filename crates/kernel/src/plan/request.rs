@@ -66,7 +66,8 @@ pub struct DirectionRequest {
     /// What a replacement of the probe does with the content of maps that no metric names.
     pub on_replace: OnReplace,
     pub metrics: Vec<MetricRequest>,
-    /// The places in which names are declared, for findings about maps; empty for an object.
+    /// The place in the source where each name is declared, for findings about maps. Empty for a compiled
+    /// object.
     pub places: BTreeMap<String, DeclaredAt>,
 }
 

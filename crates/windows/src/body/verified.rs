@@ -42,7 +42,7 @@ impl FileState {
         })
     }
 
-    /// Tells whether the last change is so old that a later one must have another time.
+    /// Tells whether the file's last change is so old that a further change would give the file another time.
     fn is_settled(&self) -> bool {
         let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
         else {

@@ -58,7 +58,7 @@ impl Engine {
             });
             renewed.await??;
         }
-        // A client that sends the same again may have seen that an attachment has ended.
+        // A client may send the same configuration again because it has seen that an attachment has ended.
         self.attach_again(probe).await
     }
 

@@ -54,7 +54,7 @@ impl Engine {
             filled.ok_or_else(|| Rejection::from(Finding::config("map", not_filled(&probe, map))))?;
         filled.clone_from(&entries);
         let mut config = ProbeConfig::validate(name, &document)?;
-        // An interface that has disappeared since the probe was deployed does not prevent the exchange at all others.
+        // An interface may have disappeared since the probe was deployed. All other interfaces get the entries.
         config.places.wait_for_interface = true;
         let author = author.explained(|| format!("entries of map {map}"));
         let cause = DeployCause::Request { author, anew: BTreeSet::from([map.to_owned()]) };

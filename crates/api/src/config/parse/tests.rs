@@ -44,7 +44,7 @@ fn what_is_no_json_is_malformed_with_its_place() {
     assert_eq!(malformed(b"{\n  \"interface\": }"), ("expected value".to_owned(), 2, 16));
     assert_eq!(malformed(b"{} x"), ("trailing characters".to_owned(), 1, 4));
     assert_eq!(malformed(b"{\n\"a\xff\": 1}"), ("the body is not UTF-8".to_owned(), 2, 3));
-    // The unknown field comes first, the broken syntax wins.
+    // The broken syntax is reported, although the unknown field comes before it.
     assert!(malformed(b"{\"bogus\": 1, \"interface\": \"eth0\"").0.starts_with("EOF"));
     malformed(br#"{"interface": "\ud800"}"#);
 }

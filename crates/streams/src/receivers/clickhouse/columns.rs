@@ -9,7 +9,8 @@ use crate::rows::shapes::{self, GAPS, ROW, WINDOWS};
 const NAME: &str = "LowCardinality(String)";
 const NUMBER: &str = "UInt64";
 const TIME: &str = "DateTime64(9, 'UTC')";
-/// The type of texts. JSON texts have it as well: functions of ClickHouse read them.
+/// The type of columns with text. Columns with JSON also have this type, because functions of ClickHouse read
+/// JSON from text.
 const TEXT: &str = "Nullable(String)";
 /// The settings of an insert. The answer to it means that the rows are on the disk. The server remembers the last
 /// inserts by their tokens.

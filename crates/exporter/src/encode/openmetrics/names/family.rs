@@ -94,7 +94,7 @@ pub fn kind(series: &MetricSeries, value: &FamilySamples) -> FamilyKind {
         _ if samples.is_histogram => FamilyKind::Histogram,
         (Temporality::Cumulative, Some(MergeRule::Sum)) if value.counts => FamilyKind::Counter,
         (Temporality::Cumulative, None) | (Temporality::Live, _) if counter => FamilyKind::Counter,
-        // A version that did not store the rule has stored the window.
+        // An earlier version of the daemon has stored the window, without the rule.
         (Temporality::Cumulative, None) => FamilyKind::Unknown,
         (Temporality::Window | Temporality::Cumulative | Temporality::Live, _) => FamilyKind::Gauge,
     }
