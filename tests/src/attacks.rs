@@ -215,8 +215,7 @@ fn retransmissions() -> RuleScene {
         bytes[SEQUENCE..SEQUENCE + 4].copy_from_slice(&(1 + 100 * index as u32).to_be_bytes());
         bytes
     };
-    // `repeated` returns, for each second, the number n of which it is true that every nth segment is sent
-    // twice.
+    // `repeated` tells for a second how often segments are sent twice: if it returns 8, every eighth segment.
     let transfer = |repeated: &dyn Fn(u64) -> u64| {
         let mut all = Timeline::default();
         for second in 0..SECONDS {

@@ -66,7 +66,7 @@ struct Case {
     ways: &'static [Way],
 }
 
-/// A receiver, and the goal for it.
+/// A receiver, and the rate that it should reach.
 struct Way {
     name: &'static str,
     receiver: Receiver,

@@ -107,7 +107,8 @@ impl Figure {
 }
 
 impl Panel {
-    /// Returns the upper corner with fewer points below it.
+    /// Returns the upper corner of the figure that has fewer points below it, as the place of the
+    /// legend.
     fn legend(&self, (x_axis, x): (Axis, [f64; 2]), (y_axis, y): (Axis, [f64; 2])) -> SeriesLabelPosition {
         let high = self.curves.iter().flat_map(|curve| &curve.points);
         let high = high.filter(|(_, value)| y_axis.part(y, value.high) > 0.5);

@@ -33,7 +33,7 @@ pub struct Claim {
     /// The figure of the paper, or the goal.
     pub paper: &'static str,
     pub ours: String,
-    /// The figures of others.
+    /// The figures of other systems.
     pub peers: String,
 }
 

@@ -30,7 +30,7 @@ pub enum Place {
     Anywhere(u64),
 }
 
-/// A slice with the daemon between two without it.
+/// A slice of time with the daemon, between two slices without the daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct Triple {
     pub before: Slice,

@@ -29,7 +29,7 @@ export function ratesOf(before: NodeStatus[], now: NodeStatus[]): Map<string, No
   }));
 }
 
-/** The most points of a chart beside others. */
+/** The most points of a chart that is shown beside charts of other nodes. */
 const MOST_POINTS = 300;
 /** The steps of a chart in seconds. Longer steps are multiples of a day. */
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200];

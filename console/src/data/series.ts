@@ -21,7 +21,7 @@ export interface Choice {
   perSecond: boolean;
   /** The step between the windows that are here: 1: all, 2: every second one. */
   stride?: number;
-  /** True if ports are shown with the names of services, and protocols with theirs. */
+  /** True if ports and protocols are shown with their names. */
   names?: boolean;
   /** The label of the only group that is drawn; empty for the largest groups. */
   only?: string;

@@ -179,7 +179,7 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
         let sent = sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for client in clients {
             let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // The error of a client is the reason why the rest failed, or follows from it.
+            // If a client failed, its error is the reason for the other failures, or a consequence of them.
             if let Err(error) = client {
                 let text = format!("{error:#}");
                 return Err(sent.err().map_or(error, |first| first.context(text)));

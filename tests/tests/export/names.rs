@@ -11,7 +11,7 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
-/// dnsmasq on the loopback interface of a namespace. Drop ends it.
+/// dnsmasq on the loopback interface of a namespace. Dropping the value ends dnsmasq.
 struct DnsServer {
     process: Child,
     directory: tempfile::TempDir,

@@ -55,7 +55,7 @@ fn operator(agents: &Agents) -> Result<u32> {
 struct ScaleReport(String);
 
 impl ScaleReport {
-    /// Keeps a line, and shows it.
+    /// Adds a line to the report, and shows the line.
     fn tell(&mut self, line: &str) {
         println!("{line}");
         // Writing into a string can't fail.

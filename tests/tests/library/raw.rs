@@ -71,7 +71,7 @@ enum Header {
 }
 
 impl Header {
-    /// Returns the header's bytes, for this many bytes after it.
+    /// Returns the bytes of the header of a packet with `behind` bytes after the header.
     fn bytes(&self, behind: usize) -> Vec<u8> {
         let length = |with: usize| (with as u16).to_be_bytes();
         match self {
@@ -160,7 +160,7 @@ impl Scene {
         Ok(Self { daemon, tap, socket, _topology: topology })
     }
 
-    /// Sends and receives the packet, and returns the window with it.
+    /// Sends and receives a packet, and returns the window that has counted the packet.
     fn cross(&self, name: &str, packet: &[u8]) -> Result<Value> {
         let (mut tap, mut seen) = (&self.tap, Vec::new());
         tap.write_all(packet).with_context(|| format!("{name} is received"))?;

@@ -112,7 +112,7 @@ impl Scene {
     }
 }
 
-/// Fails with all failures, so that one does not hide the others.
+/// Fails with the messages of all failures, so that one failure does not hide the others.
 fn all(results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let failures: Vec<String> =
         results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();

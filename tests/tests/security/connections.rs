@@ -121,7 +121,7 @@ fn those_who_ask_for_nothing_make_room_and_requests_are_not_cut_off() -> Result<
     Ok(())
 }
 
-/// A client needs no credential to send a body slowly, and takes no place by it.
+/// A client without a credential that sends a body slowly takes no place from other clients.
 #[test]
 fn refused_bodies_make_room() -> Result<()> {
     let scene = Scene::new("--listen 127.0.0.1:0 --insecure --max-connections 8")?;

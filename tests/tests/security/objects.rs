@@ -30,7 +30,7 @@ const FORMS: u64 = 4;
 /// The size of the witness's record of a packet.
 const NOTED: usize = 9 * 4 + 96;
 
-/// A place of a probe, and the path of packets to it.
+/// A place where a probe can be attached, and the path of packets to this place.
 struct Place {
     name: &'static str,
     interface: &'static str,

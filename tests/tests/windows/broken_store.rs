@@ -14,7 +14,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, scaled, stor
 const PROBES: [&str; 3] = ["p", "q", "r"];
 /// The number of windows of each probe.
 const WINDOWS: u64 = 12;
-/// The size of the store's pages in bytes, and that of the head of most of them.
+/// The size of the store's pages in bytes, and the size of the head that most pages have.
 const PAGE: usize = 4096;
 const HEAD: usize = 32;
 /// The place of the number of the format (`user_version`), and the number that this version writes.

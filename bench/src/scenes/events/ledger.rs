@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// The size of an event without payload, which comes before it.
+/// The size of the part of an event before the payload.
 pub const SIZE: usize = 156;
 /// The most latencies that are kept.
 const LATENCIES: usize = 1 << 22;

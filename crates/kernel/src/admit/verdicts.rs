@@ -113,7 +113,7 @@ mod tests {
     fn each_way_to_an_end_counts() {
         let [two, one] = [2, 1].map(asm::pass_program);
         assert_eq!(of(&[&two]), any(&[2]));
-        // One jump leads over the first end, and another one leads to it.
+        // Two programs with a jump: over the first end of the program, and to the end of the program.
         assert_eq!(of(&[&[asm::jump_eq(1, 0, 2)], &two, &one]), any(&[1, 2]));
         assert_eq!(of(&[&[asm::mov_imm(0, 1), asm::jump_eq(1, 0, 1)], &two]), any(&[1, 2]));
         // An instruction that no packet reaches does not count.

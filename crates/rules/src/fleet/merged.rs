@@ -9,8 +9,9 @@ use twinprobe_ebpf_common::field::plan::Scalar;
 use twinprobe_ebpf_common::metric::distribution::{Distributions, PERCENTILES};
 use twinprobe_ebpf_common::{MergeRule, MergeRules};
 
-/// Returns a document with the sums of the windows. Its number is that of the period, its length that of a period. The
-/// names of numbers decide how they join; in expressions they become floating-point numbers anyway.
+/// Returns a document with the sums of the windows. The document has the number and the length of the period.
+/// The name of a number decides how numbers with this name are merged. A large sum may become a
+/// floating-point number, as all numbers do in expressions.
 pub fn merged(windows: &[&Value], period: u64, length: Duration) -> Value {
     let lost: u64 = windows.iter().filter_map(|window| window["window"]["lost_windows"].as_u64()).sum();
     let nanoseconds = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);

@@ -69,7 +69,7 @@ asyncio.run(main())";
 #[derive(Debug, Deserialize)]
 pub struct Message {
     pub subject: String,
-    /// The number of the window; of a gap that of the first and of the last one.
+    /// The number of the window. For a gap: the numbers of the first and of the last lost window.
     pub first: u64,
     pub last: u64,
     /// The windows of a gap; 0 for a window.

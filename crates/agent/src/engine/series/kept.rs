@@ -7,7 +7,7 @@ use twinprobe_exporter::Number;
 /// The most bytes that are kept for a chart. They suffice for 360 windows with 30,000 keys each, in the same order. Two charts
 /// may be made at the same time, and a daemon in a container has 256 MiB by default.
 pub const MOST_KEPT: usize = 48 << 20;
-/// Marks a number as one of the others.
+/// Takes the place of a number that does not fit into 32 bits. That number is in the list `wide`.
 const WIDE: u32 = u32::MAX;
 
 /// The numbers of windows.
