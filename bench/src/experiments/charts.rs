@@ -73,7 +73,7 @@ TP_PROBE(count, packet)
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 "#;
 
-/// A kind of windows.
+/// A kind of windows from which the daemon makes charts.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
@@ -227,7 +227,7 @@ impl Scene {
         Ok(Measured { ms, bytes, processor_ms, peak_kib })
     }
 
-    /// Adds up a chart: of all keys, or of one.
+    /// Adds up the numbers of a chart of all keys, or of one key.
     fn check(&self, path: &str) -> Result<()> {
         let chart = self.daemon.json(&path.replace("field=bytes", "field=packets"));
         let series = chart["series"].as_array().context("the keys of the chart")?;

@@ -56,7 +56,7 @@ TP_PROBE(count, packet)
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 "#;
 
-/// Windows that wait.
+/// Windows that wait for the stream.
 struct Case {
     name: &'static str,
     probes: usize,

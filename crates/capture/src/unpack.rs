@@ -150,7 +150,7 @@ fn is_end(error: &io::Error) -> bool {
     error.source().and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(is_end)
 }
 
-/// A file in zstd: frames one after the other.
+/// A file in zstd, which is a sequence of frames.
 struct Zstd<R> {
     file: R,
     decoder: FrameDecoder,

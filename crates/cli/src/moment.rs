@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(time("-1d", End::Begin), "2026-10-25T13:00:00Z");
         assert_eq!(time("-2d", End::Begin), "2026-10-24T12:00:00Z", "in summer time");
         assert_eq!(time("sat 14:00", End::Begin), "2026-10-24T12:00:00Z");
-        // 2:30 comes twice. A range has both.
+        // On this day the clock shows 2:30 twice. A range contains both moments.
         assert_eq!(time("yesterday 2:30", End::Begin), "2026-10-25T00:30:00Z");
         assert_eq!(time("yesterday 2:30", End::Last), "2026-10-25T01:30:00Z");
         // 2:30 is left out in spring.

@@ -29,7 +29,7 @@ pub enum NodeAnswer {
     Absent,
     /// The probe has another configuration.
     Other(Box<ProbeStatus>),
-    /// The probe has the wanted configuration. The report describes it.
+    /// The probe has the wanted configuration, and this is the report about the probe.
     Wanted(Box<NodeReport>),
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The beginning of a metric's counts. Only OpenMetrics shows it.
+/// The moment since which a metric counts. Only OpenMetrics shows this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Temporality {
@@ -71,7 +71,7 @@ impl Aggregation {
     }
 }
 
-/// The way in which a metric becomes samples. Only OpenMetrics shows it.
+/// The rules by which a metric becomes samples of OpenMetrics. The other formats do not use these rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesRules {
     /// The rules by which windows add up; `None` if windows do not add up, or if an earlier version has

@@ -50,7 +50,7 @@ impl TableLayout {
 /// [`TableLayout::value_stride`] bytes of `values`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawTable {
-    /// The keys, one after the other.
+    /// The bytes of all keys, in the order of the rows.
     pub keys: Vec<u8>,
     /// The values, one after the other; for PERCPU kinds, all slots of an entry.
     pub values: Vec<u8>,

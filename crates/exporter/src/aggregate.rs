@@ -127,7 +127,7 @@ impl Folded {
     }
 }
 
-/// Folds the slots of one entry after the other, in memory of its own.
+/// Folds the slots of each entry into one value, in memory that belongs to the folder.
 #[derive(Debug)]
 pub struct Folder {
     folded: Arc<Folded>,

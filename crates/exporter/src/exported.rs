@@ -46,7 +46,7 @@ pub struct ExportedNumber {
     bounds: Option<Scale>,
 }
 
-/// The error for a number that has no samples of its own. The text says why.
+/// The error for a number that has no samples. The text gives the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoSamples(&'static str);

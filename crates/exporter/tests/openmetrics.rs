@@ -210,7 +210,7 @@ fn histograms_have_sums_where_programs_keep_them() {
     assert_eq!(numbers(&families), expected(["_bucket", "_count", "_sum"]));
     let (families, _) = openmetrics(&metrics(|table| table));
     assert_eq!(numbers(&families), expected(["_bucket", "_gcount", "_gsum"]));
-    // Without the histogram it is a number like others.
+    // Without the histogram, the sum is an ordinary number.
     let alone = latency("latency_nanoseconds_sum", unsigned(8), &sum);
     let (families, _) = openmetrics(&document("p", vec![alone]));
     assert_eq!(kinds(&families), [("latency_seconds_sum", "gauge", 1)]);

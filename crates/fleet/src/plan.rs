@@ -128,7 +128,7 @@ fn mistake(field: &str, message: impl Into<String>) -> Rejection {
     Finding::config(field, message).into()
 }
 
-/// Returns the rejection with its fields below another one.
+/// Returns the rejection with the path `field` before the paths of its fields.
 fn below(field: &str, mut rejection: Rejection) -> Rejection {
     for finding in &mut rejection.findings {
         let inner = finding.field.take().filter(|inner| !inner.is_empty());

@@ -78,7 +78,7 @@ pub struct StreamWindow {
 /// A gap: windows that their daemon has removed before this receiver got them.
 #[derive(Clone, Debug)]
 pub struct StreamGap {
-    /// The series of the gap. The number is that of the first window in the gap.
+    /// The series that has the gap, and the number of the first window in the gap.
     pub name: ItemName,
     /// The number of the last window.
     pub last: u64,

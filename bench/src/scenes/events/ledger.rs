@@ -10,7 +10,7 @@ pub const SIZE: usize = 156;
 /// The most latencies that are kept.
 const LATENCIES: usize = 1 << 22;
 
-/// An event's fields that are checked.
+/// The fields of an event that the bench checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub serial: u64,

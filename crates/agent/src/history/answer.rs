@@ -129,7 +129,7 @@ fn part_buckets(subject: &HistorySubject, buckets: &mut Vec<(SampleSeries, Cours
     }
 }
 
-/// Returns the one number that is computed from all points of a course.
+/// Returns the number that is computed from all points of a course.
 fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
     let mut numbers = course.iter().flatten().copied();
     match kind {

@@ -93,7 +93,7 @@ mod tests {
 
     /// Encodes a value in the form of MMDB files: its type and size, then its bytes.
     fn written(value: &Value) -> Vec<u8> {
-        // Sizes from 29 on are in a byte of their own.
+        // A size of 29 or more takes a further byte.
         let head = |kind: u8, size: usize| {
             let (short, long) = if size < 29 { (size as u8, vec![]) } else { (29, vec![(size - 29) as u8]) };
             let control = if kind < 8 { vec![kind << 5 | short] } else { vec![short, kind - 7] };

@@ -4,7 +4,7 @@ use twinprobe_ebpf_common::Direction;
 
 /// The type of the block.
 const TYPE: u32 = 2;
-/// The bytes of the block before those of the packet.
+/// The number of bytes of the block before the bytes of the packet.
 pub const HEAD: usize = 20;
 /// The option of a packet that has its direction in the two lowest bits.
 pub const FLAGS: u16 = 2;

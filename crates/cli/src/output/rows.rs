@@ -44,7 +44,7 @@ struct MetricTable {
     /// The words after the name.
     about: String,
     table: TextTable,
-    /// The column by which the rows are sorted unless somebody asks for another one.
+    /// The column by which the rows are sorted by default.
     order: Option<String>,
     /// The line about the entries that are left out.
     others: Option<String>,

@@ -18,7 +18,7 @@ pub enum GrowthKind {
     Live,
     /// The number is the sum of all windows that have ended.
     Sum,
-    /// The number is that of the last window.
+    /// The number belongs to the last window.
     Window,
     /// The number is a time.
     Nothing,

@@ -70,7 +70,7 @@ pub enum Lack {
 }
 
 impl Lack {
-    /// Returns the name of the missing means, and how to provide it.
+    /// Returns the name of what is missing, and how to provide it.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Landlock => {

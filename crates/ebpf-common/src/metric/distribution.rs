@@ -59,7 +59,7 @@ impl Distribution {
     /// value was counted.
     pub fn percentile(&self, percent: u128) -> Option<u64> {
         let count = self.count();
-        // The number of the value, counted from 1; the order is that of the values.
+        // The rank of the value, counted from 1, in ascending order of the values.
         let rank = (count / 100 * percent + (count % 100 * percent).div_ceil(100)).max(1);
         let mut seen = 0_u128;
         let at = self.0.iter().position(|slot| {

@@ -59,7 +59,7 @@ pub struct DirectionPlan {
 pub struct OwnInterface {
     /// All interfaces of the probe, by the names of the configuration.
     pub all: Arc<[String]>,
-    /// The index of this one.
+    /// The index of this interface among them.
     pub index: usize,
 }
 

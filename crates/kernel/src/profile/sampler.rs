@@ -67,7 +67,7 @@ fn stacks(mut records: &[u8], visit: &mut impl FnMut(&mut dyn Iterator<Item = u6
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
         let Some(body) = records.get(HEADER..size) else { return };
         if kind == PERF_RECORD_SAMPLE {
-            // The first word is the number of the others.
+            // The first word tells how many words follow.
             let words = body
                 .chunks_exact(8)
                 .skip(1)

@@ -68,7 +68,7 @@ impl<P: ObjectPlace> ParquetTables<P> {
                 .metrics
                 .iter()
                 .map(|metric| (format!("{}.{}", metric.direction.name(), metric.name), Some(metric)));
-            // The table of windows comes last: a window that is in it is in all others.
+            // The table of windows comes last: if it has a window, all other tables have the window as well.
             for (table, metric) in metrics.chain([(WINDOWS.to_owned(), None)]) {
                 self.table(&group, &table, metric, &mut fates).await?;
             }

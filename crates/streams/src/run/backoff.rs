@@ -33,7 +33,7 @@ impl Backoff {
         self.next = FIRST;
     }
 
-    /// Returns the next pause: between half of the full time and all of it.
+    /// Returns the next pause: a random time between half of the full pause and the full pause.
     pub fn pause(&mut self) -> Duration {
         let full = self.next;
         self.next = (2 * full).min(LONGEST);

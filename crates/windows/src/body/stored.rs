@@ -111,7 +111,7 @@ impl StoredWindow {
         self.read_content(source, source.content(self), BodyDigest::Unknown)
     }
 
-    /// Examines this content, and completes the head in it.
+    /// Examines a content, and completes the head in the content.
     pub fn read_content(
         &self,
         source: &dyn BodySource,

@@ -65,7 +65,7 @@ impl VerifiedBodies {
             return;
         }
         let mut known = self.0.lock();
-        // Bodies have rising numbers, so the smallest number is that of the oldest body.
+        // Bodies have rising numbers, so the oldest body has the smallest number.
         if known.len() >= MOST
             && let Some(oldest) = known.keys().min().copied()
         {

@@ -10,7 +10,7 @@ use crate::store::record::StoredProbe;
 /// The occasion on which a probe is deployed or placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// A client or a file deploys the probe, and the daemon checks everything about it.
+    /// A client or a file deploys the probe, and the daemon checks the whole configuration.
     New,
     /// The probe existed before. It continues after a start or a change of interfaces, even if rules and
     /// limits have changed.

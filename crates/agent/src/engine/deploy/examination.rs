@@ -16,7 +16,7 @@ use twinprobe_ebpf_common::hook::Hook;
 const MEMORY: u64 = 1 << 30;
 const CPU_TIME: u64 = 10;
 const TIME: Duration = Duration::from_secs(20);
-/// The stack in bytes, which is less than that of the threads that load programs.
+/// The size of the stack in bytes. The threads that load programs have a larger stack.
 const STACK: usize = 1 << 20;
 
 /// Goes through an object on standard input

@@ -85,7 +85,7 @@ impl Engine {
                 let turn = self.registry.turns.request(name).await?;
                 when.check(Some(&self.registry.get(name)?.stored))?;
                 let author = author.explained(|| format!("back to revision {revision}"));
-                // Entries that another revision has put into the maps do not belong to this one.
+                // The present revision does not have the entries that another revision has put into the maps.
                 let anew = changed_fills(&self.registry.get(name)?.stored.config, &document);
                 self.deploy(config, document, DeployCause::Request { author, anew }, turn, None).await
             }

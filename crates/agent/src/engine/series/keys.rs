@@ -32,7 +32,7 @@ pub struct Keys {
 #[derive(Debug, Default)]
 pub struct KeyOrder {
     ids: Vec<u32>,
-    /// The keys one after the other.
+    /// The bytes of all keys, in the order of the window.
     bytes: Vec<u8>,
     /// The place of each key.
     places: Vec<u32>,

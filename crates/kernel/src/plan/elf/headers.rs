@@ -39,7 +39,7 @@ pub fn readable(elf: &[u8]) -> Result<Readable, ElfError> {
     let end = count.checked_mul(HEADER).and_then(|length| length.checked_add(start));
     let table = end.and_then(|end| elf.get_mut(start..end)).ok_or_else(damaged)?;
     let (headers, _) = table.as_chunks_mut::<HEADER>();
-    // The tables of strings that are in use: those of the symbols and of the sections.
+    // The tables of strings in use: the names of the symbols, and the names of the sections.
     let symbols = headers.iter().filter(|header| word(header, TYPE) == SHT_SYMTAB);
     let mut strings: Vec<usize> = symbols.map(|header| word(header, LINK) as usize).collect();
     strings.push(names);

@@ -93,7 +93,7 @@ impl ClickhouseOptions {
 
     /// Checks the rules that types do not express. Returns the field and its mistake.
     pub fn checked(&self) -> Result<(), (&'static str, String)> {
-        // The only header is that of the user.
+        // Only the name of the user becomes a header, so an error about headers is about `user`.
         let named = |(field, message)| if field == "headers" { ("user", message) } else { (field, message) };
         self.http().check().map_err(named)?;
         if self.url.contains(['?', '#']) {

@@ -30,7 +30,7 @@ pub const IDENTITY: [Own; 4] = [Own::WindowSequence, Own::Node, Own::Probe, Own:
 /// The way in which the entries of a metric become records.
 #[derive(Debug)]
 pub struct MetricTemplates {
-    /// The elements before those of the entry.
+    /// The elements of each record before the elements of the entry.
     head: Vec<Element>,
     /// The number of elements at the beginning that are the scope. A metric whose key describes no flow has a scope,
     /// because it describes the probe.
@@ -73,7 +73,7 @@ struct Planner<'a> {
     addresses: u32,
 }
 
-/// A record of an entry, without the elements before those of the entry.
+/// The part of a record that has the elements of the entry.
 struct EncodedEntry {
     bytes: Vec<u8>,
     variant: u64,
