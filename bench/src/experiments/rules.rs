@@ -1,4 +1,5 @@
-//! An attack that is watched coarsely, finely, and finely on demand: the vision of the paper (Fig. 1).
+//! An attack that three monitors watch: a coarse one, a fine one, and one that becomes fine when a
+//! rule fires. This is the vision of the paper (Fig. 1).
 
 use std::time::Duration;
 

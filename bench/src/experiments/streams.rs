@@ -250,7 +250,7 @@ impl Scene {
                 }
             }
             Receiver::Kafka { exactly_once } => {
-                // A new broker is slow at first: the rounds share one.
+                // A new broker is slow at first, so all rounds use the same broker.
                 let broker = KafkaBroker::new()?;
                 let brokers = [format!("127.0.0.1:{}", broker.ports[0])];
                 for round in rounds {

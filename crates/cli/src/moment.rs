@@ -126,7 +126,7 @@ mod tests {
             ("14:00", "2026-11-26T13:00:00Z"),
             ("14:00:30", "2026-11-26T13:00:30Z"),
             ("monday 14:00", "2026-11-23T13:00:00Z"),
-            // Today is a Thursday, so this is that of last week.
+            // Today is a Thursday, so a Thursday without a date means the Thursday of last week.
             ("thu 14:00", "2026-11-19T13:00:00Z"),
             ("2026-11-21", "2026-11-20T23:00:00Z"),
             ("2026-11-21 10:00", "2026-11-21T09:00:00Z"),

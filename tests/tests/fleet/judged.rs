@@ -170,7 +170,7 @@ fn a_rule_over_the_fleet_says_what_is_missing_and_why_it_has_stopped() -> Result
         "{unfit:#}"
     );
 
-    // Two actions are more than one in an hour.
+    // The rule takes two actions, which is more than its limit of one action in an hour.
     let mut often = rule(&json!("all"));
     often["spec"]["rule"]["max_actions_per_hour"] = json!(1);
     often["spec"]["rule"]["when"] = json!("sum(ingress.packets) >= 0");

@@ -23,7 +23,7 @@ fn a_probe_reaches_every_node_and_leaves_nothing() -> Result<()> {
     for report in reports["items"].as_array().context("reports")? {
         ensure!(report["spec"]["kernel"] == kernel.trim() && report["spec"]["windows"] == 2, "{report:#}");
         ensure!(report["spec"].to_string().len() < 1024, "{report:#}");
-        // A change is one write.
+        // The agent has written each report only once.
         ensure!(report["metadata"]["generation"] == 1, "{report:#}");
     }
     // There is an Event for each step.

@@ -66,7 +66,7 @@ impl Member {
 struct Scene {
     hub: Daemon,
     members: [Member; 2],
-    /// The credential that the hub shows.
+    /// The token that the hub shows to the nodes.
     secret: String,
     viewer: String,
     /// The token of a client of the hub. No node knows this token.

@@ -175,7 +175,7 @@ fn the_daemons_descriptors_are_out_of_reach() -> Result<()> {
     bystanders.finish()
 }
 
-/// The maps of a source are of the types, and have the flags, of the lists.
+/// The daemon accepts only maps whose types and flags are in its lists.
 #[test]
 fn maps_that_no_monitor_needs_are_refused() -> Result<()> {
     let scene = Scene::new()?;

@@ -14,7 +14,7 @@ const BASE_UNITS: [(&str, &str); 3] = [("seconds", "seconds"), ("bytes", "bytes"
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrowthKind {
-    /// The number grows at any time.
+    /// The number may grow at any moment, not only at the end of a window.
     Live,
     /// The number is the sum of all windows that have ended.
     Sum,

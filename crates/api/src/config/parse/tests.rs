@@ -155,7 +155,7 @@ fn yaml_that_would_grow_without_end_is_refused() {
         let last = format!("*a{}", n - 1);
         text += &format!("a{n}: &a{n} [{}]\n", [&*last; 10].join(", "));
     }
-    // Grown, it would have 10^12 parts.
+    // If each reference were replaced by its text, the document would have 10^12 parts.
     assert!(parse_yaml(text.as_bytes()).is_err());
     assert!(parse_yaml(format!("interfaces: {}\n{text}", "[".repeat(5000)).as_bytes()).is_err());
     // Each reference to one long text makes a copy of it.
