@@ -66,7 +66,7 @@ impl RuleState {
         if let Some(fired_at) = self.firing {
             return until.then(|| self.end(fired_at));
         }
-        // An action with an immediate end is not worth its cost.
+        // The rule would end the action immediately, so the action is not worth its cost.
         let is_due = self.holds >= rule.windows && !(until && rule.document().until.is_some());
         let is_cool = self.fired.is_none_or(|fired| end - fired >= nanoseconds(rule.cooldown));
         if is_due && is_cool { self.fire(rule, window, end) } else { None }

@@ -15,7 +15,7 @@ use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::windows::{Collector, Windows, config, packets, values};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
-/// The room of a queue.
+/// The number of entries for which a queue has room.
 const QUEUED: &str = "262144";
 /// The longest life of a daemon: long enough for some windows, short enough to hit each step of closing one.
 const LIFE_MS: u64 = 300;

@@ -151,7 +151,8 @@ fn converse(topology: &Topology, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A packet that GRO has put together has a link layer's header in each of its frames, and a flow that was closed has ended.
+/// GRO merges several frames into one packet: the octets include the link layer's header of each frame. A
+/// flow whose connection was closed has ended.
 #[test]
 fn octets_and_ends_of_a_real_connection() -> Result<()> {
     let topology = Topology::new()?;

@@ -133,7 +133,7 @@ fn refused_bodies_make_room() -> Result<()> {
     let mut streams = (0..8).map(|_| slow()).collect::<Result<Vec<_>>>()?;
     for _ in 0..20 {
         for stream in &mut streams {
-            // A client that made room comes again.
+            // A client whose connection was closed to make room connects again.
             if stream.write_all(b" ").is_err() {
                 *stream = slow()?;
             }

@@ -287,7 +287,7 @@ impl Ledger {
             let goes_on = if number == self.newest + 1 {
                 total == before + packets
             } else {
-                // The windows between were removed.
+                // The windows between the last known window and this one were removed.
                 came = total.saturating_sub(before);
                 total >= before + packets && came <= self.open.1
             };

@@ -208,7 +208,7 @@ fn configured(
     configuration(directory.path(), nodes, &json!([{ "nats": to }]), &more)
 }
 
-/// The probe `p` with this one of [`LAYOUTS`].
+/// Returns the configuration of the probe `p` with the layout of this number in [`LAYOUTS`].
 pub fn layout(number: usize) -> Value {
     let others = LAYOUTS[number % LAYOUTS.len()];
     let source = format!(

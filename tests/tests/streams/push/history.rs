@@ -268,7 +268,7 @@ fn a_chart_without_history_says_why() -> Result<()> {
         let told = detail(&node, query, 400)?;
         ensure!(told.contains(words), "{told}");
     }
-    // A server that says nothing.
+    // A server that accepts connections and does not answer.
     let silent = node.topology.monitor().enter(|| TcpListener::bind(SERVER))??;
     let told = detail(&node, "metric=packets", 502)?;
     ensure!(told.contains(SERVER) && told.contains("within 5 s"), "{told}");
@@ -277,7 +277,7 @@ fn a_chart_without_history_says_why() -> Result<()> {
     let _server = victoria(directory.path(), node.topology.monitor())?;
     let told = detail(&node, "metric=packets", 404)?;
     ensure!(told.contains("node gw-2.example") && told.contains("twinprobe stream"), "{told}");
-    // The URL leads to another place of a server.
+    // The URL has a path at which the server does not have the API.
     let misled = Node::with("gw-3.example", &["--history", "http://127.0.0.1:8428/nowhere"])?;
     misled.deploy(&json!({}));
     let (elsewhere, place) = (tempfile::tempdir()?, misled.topology.monitor());

@@ -41,7 +41,7 @@ impl Points {
             }
         }
         let ends = || within.iter().map(|(_, end)| *end);
-        // A clock that was set back makes an end come before an earlier one.
+        // If the clock was set back, a window may end at an earlier time than the window before it.
         let (Some(first), Some(last)) = (ends().min(), ends().max()) else { return Ok(Self::default()) };
         let windows = before.into_iter().map(|entry| (entry, None));
         if step.is_none() && within.len() <= MOST_POINTS {
