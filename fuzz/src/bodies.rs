@@ -1,6 +1,6 @@
 //! Bodies of the fuzz targets. Ordinary tests also call them, see `crates/exporter/tests/fuzz.rs`.
 //!
-//! An input is a BTF blob; for `decode`, followed by eight bytes of choices and the content of a map.
+//! An input is a BTF blob. For `decode`, eight bytes of choices and the content of a map follow the blob.
 
 use std::io;
 use std::sync::Arc;

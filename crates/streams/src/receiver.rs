@@ -82,7 +82,7 @@ pub struct StreamGap {
     pub name: ItemName,
     /// The number of the last window.
     pub last: u64,
-    /// The number of these windows.
+    /// The number of windows in the gap.
     pub windows: u64,
 }
 

@@ -110,7 +110,8 @@ impl Running {
                 self.set_pending(pending, Some(reason));
             }
             Ok(WantedInterfaces { interfaces, mut pending, unlisted: None }) => {
-                // Without a request every interface that does not fit is left out.
+                // No client waits for an answer here, so interfaces that do not fit are left out instead of
+                // refused.
                 let (fitting, left) =
                     exactness::fitting(interfaces, &self.open.attached.directions).unwrap_or_default();
                 pending.extend(left);
