@@ -211,7 +211,7 @@ newest() {
 until [ "$(newest)" -ge 3 ]; do
     sleep 0.05
 done
-# Otherwise the shell would report the end of the job at some later moment.
+# Without this, the shell would report the end of the job at some later moment.
 disown "$daemon"
 kill -KILL "$daemon"
 while kill -0 "$daemon" 2>/dev/null; do

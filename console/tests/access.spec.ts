@@ -1,4 +1,4 @@
-// The keyboard, screen readers, dark and light, narrow screens.
+// The console works with the keyboard, screen readers, dark and light themes, and narrow screens.
 import type { Page } from "@playwright/test";
 import axe from "axe-core";
 import { expect, Neighbour, open, test } from "./scene.ts";

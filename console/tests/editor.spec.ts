@@ -64,7 +64,7 @@ test("what the verifier refuses has its line and says what to write", async ({ p
     'SEC("xdp") int count(struct xdp_md *ctx)', "{", "struct ethhdr *eth = (void *)(long)ctx->data;", "return eth->h_proto == 8 ? XDP_PASS : XDP_DROP;", "}",
   ];
   await page.keyboard.insertText(text.join("\n"));
-  // The list of metrics is completed from the maps that the source defines now.
+  // The console completes the list of metrics from the maps that the source defines now.
   await page.getByRole("button", { name: "+ seen array" }).click();
   await page.getByRole("button", { name: "Remove metric sender" }).click();
   await expect(page.getByLabel("Map array")).toHaveValue("seen");

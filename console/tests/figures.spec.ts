@@ -54,7 +54,7 @@ test("a chart", async ({ page, scene }) => {
   };
   await expect.poll(missing).toBe(0);
   await expect(text).toContainText("Gaps are");
-  // The change is not at the edge.
+  // The change is in the middle of the chart, and not at its edge.
   const newest = async () => Number(/to (\d+)/.exec((await text.textContent())!)![1]);
   const end = (await newest()) + (process.env.UPDATE_FIGURES ? 15 : 1);
   await expect.poll(newest).toBeGreaterThanOrEqual(end);
@@ -94,12 +94,13 @@ test("the rules", async ({ page, scene }) => {
 
 test("a probe at several nodes", async ({ page, scene }) => {
   const neighbour = await Neighbour.make(scene, "top-talkers");
-  // The second node sees the answers to these requests.
+  // The answers to these requests reach the second node.
   const ping = spawn("nsenter", [`--net=/run/netns/${process.env.CONSOLE_CLIENT}`, "ping", "-q", "-i", "0.01", "192.0.2.2"], { stdio: "ignore" });
   try {
     const list = async () => JSON.parse((await scene.api("GET", "/v1/probes/top-talkers/windows", undefined, "sock-2")).text).windows as { start: string }[];
     await expect.poll(async () => (await list()).length, { timeout: 240_000 }).toBeGreaterThan(process.env.UPDATE_FIGURES ? 60 : 8);
-    // The first windows have little traffic. A later time than that of the newest one would be refused.
+    // The first windows have little traffic. The daemon would refuse a time that is later than the
+    // newest window.
     const from = (await list()).at(3)?.start;
     await page.setViewportSize({ width: 1280, height: 640 });
     await open(page, scene, "collector", `nodes/top-talkers?metric=ingress%2Ftalker&from=${encodeURIComponent(from ?? "")}`);

@@ -74,7 +74,7 @@ test("a range before the oldest window comes from the server of --history, and s
     await expect(legend).toHaveText([/192\.0\.2\.77/, /192\.0\.2\.78/, /7 others/]);
     expect(asked[0]!.get("query")).toContain('net_talker_bytes_total{probe="top-talkers",direction="ingress",node="gw-1",job=""}');
     await expect(page).toHaveURL(/last=24h/);
-    // The address alone shows the same.
+    // A page that is opened with the same address shows the same chart.
     await page.reload();
     await expect(mark).toHaveText(`from ${host}`);
     // Tables show windows only.
@@ -105,7 +105,7 @@ test("a histogram goes back to the buckets that the server has stored", async ({
     await expect(mark).toHaveText(`from ${host}`);
     await expect(page.getByRole("heading", { name: /^This time/ })).toBeVisible();
     expect(asked[0]!.get("query")).toMatch(/packet_size_bytes_bucket\{probe="packet-sizes",direction="ingress"/);
-    // 24 hours have 288 points or more, and each has the same counts in three slots.
+    // 24 hours have 288 points or more. Each point has the same counts in three slots.
     const rows = page.locator("table.histogram tbody tr");
     await expect(rows).toHaveCount(3);
     await expect(rows.getByRole("rowheader")).toHaveText([/^64\sB to 127\sB$/, /^128\sB to 255\sB$/, /^256\sB to 511\sB$/]);
@@ -115,7 +115,7 @@ test("a histogram goes back to the buckets that the server has stored", async ({
     await expect(heading).toBeVisible();
     await expect(page.getByRole("img", { name: /Heat map of ingress packet_size_bytes over \d+ points/ })).toBeVisible();
     await expect(page.locator(".chart .legend li")).toHaveText([/p50\s*255\sB/, /p95/, /p99/]);
-    // Only windows have the spread of a table's entries.
+    // Only windows have the distribution of the values of a table's entries.
     await page.getByRole("combobox", { name: "Metric" }).selectOption("ingress/size_class");
     await expect(page.getByText("There is no history of how the entries of a table spread")).toBeVisible();
     await page.getByRole("button", { name: "Show newest" }).click();

@@ -37,7 +37,7 @@ test("a table of all nodes tells which answer, what runs there, and what is wron
   await expect(row(page, "gw-2")).toBeVisible();
   await expect(row(page, "gw-1")).toHaveCount(0);
   await page.getByRole("searchbox", { name: "Filter" }).fill("");
-  // The page reports what a probe lacks.
+  // The page reports the parts that a probe lacks.
   await scene.api("PUT", "/v1/probes/later", { interface: "later0", wait_for_interface: true, ingress: { source: "#include <twinprobe.h>\nTP_PROBE(count, packet) { return TP_PASS; }\nchar LICENSE[] SEC(\"license\") = \"GPL\";\n", metrics: [] } }, "sock-2");
   await expect(row(page, "gw-2")).toContainText(/later: there is no interface later0.*a probe waits/);
   await scene.api("DELETE", "/v1/probes/later", undefined, "sock-2");
@@ -60,7 +60,8 @@ test("a probe of all nodes has charts with one scale and one time, and every cho
   const number = (name: string, key: string) => legend(page, name).filter({ has: page.getByText(key, { exact: true }) }).locator(".number");
   await expect(number("gw-1", "192.0.2.1")).toHaveText(/^(1[5-9]\d|2[0-4]\d)(\.\d+)?\/s$/);
   await expect(number("gw-2", "192.0.2.1")).toHaveText("0/s");
-  // Each panel leads to the console of its node, with the same choices; a Unix socket has none.
+  // Each panel has a link to the console of its node, with the same choices. A node at a Unix
+  // socket has no link.
   await expect(page.getByRole("link", { name: "Console of gw-1" })).toHaveAttribute("href", `${scene.url}#/probe/top-talkers?metric=ingress%2Ftalker`);
   await expect(page.getByRole("link", { name: "Console of gw-2" })).toHaveCount(0);
   const field = page.getByRole("combobox", { name: "Field" });
@@ -80,7 +81,7 @@ test("a probe of all nodes has charts with one scale and one time, and every cho
   await expect(page.getByRole("checkbox", { name: "added up" })).toBeChecked();
   await page.goBack();
   await expect(page).not.toHaveURL(/last=15m/);
-  // Another metric has its own fields.
+  // After the choice of another metric, the view offers the fields of that metric.
   await page.getByRole("combobox", { name: "Metric" }).selectOption({ index: 1 });
   await expect(page).not.toHaveURL(/field=/);
   await expect(page.getByText(/one scale and one time/)).toBeVisible();

@@ -17,7 +17,7 @@ test("it opens on traffic: bits, packets and drops of each interface, also where
   await expect(cells.nth(0)).toHaveText(/^(\d{3}\skbit|[1-9][\d.]*\sMbit)\/s$/);
   await expect(cells.nth(2)).toHaveText("0");
   await expect(card("lo")).toContainText("no probe");
-  // A third of the packets is longer than the interface accepts now.
+  // From now on a third of the packets is longer than the interface accepts.
   execFileSync("ip", ["link", "set", "server0", "mtu", "500"]);
   try {
     await expect(cells.nth(2)).toHaveText(/^[1-9][\d.]*$/);
@@ -33,7 +33,7 @@ test("the largest of what runs stands below, and leads to its chart", async ({ p
   const rows = card.locator("tbody tr");
   await expect(rows).toHaveCount(3);
   await expect(rows.first()).toContainText("192.0.2.1");
-  // 200 packets in a second.
+  // A sender sends 200 packets in a second.
   await expect(rows.first().getByRole("cell").first()).toHaveText(/^(1[5-9]\d|2[0-4]\d)(\.\d+)?\/s$/);
   await expect(rows.first().getByRole("cell").nth(1)).toHaveText(/^[\d.]+\s[kM]bit\/s$/);
   await card.getByRole("link", { name: "top-talkers" }).click();
@@ -45,10 +45,10 @@ test("an address leads to all that the newest windows say of it, and from there 
   await page.locator("article").filter({ has: page.getByRole("link", { name: "top-talkers" }) }).getByRole("link", { name: "192.0.2.11" }).click();
   await expect(page.getByRole("heading", { name: "192.0.2.11", level: 1 })).toBeVisible();
   const rows = page.getByRole("region", { name: "top-talkers ingress talker" }).locator("tbody tr");
-  // 100 packets in a second, and not those of 192.0.2.1 and 192.0.2.12.
+  // 192.0.2.11 sends 100 packets in a second. The packets of 192.0.2.1 and 192.0.2.12 are not shown.
   await expect(rows).toHaveCount(1);
   await expect(rows.locator("[data-label='packets']")).toHaveText(/^([6-9]\d|1[0-4]\d)(\.\d+)?\/s$/);
-  // The beginning of an address is enough.
+  // The view also finds an address by its beginning.
   await page.getByRole("searchbox", { name: "Find" }).fill("192.0.2.");
   await page.getByRole("searchbox", { name: "Find" }).press("Enter");
   await expect(rows).toHaveCount(3);
@@ -144,7 +144,7 @@ test("what is wrong stands above: what is not attached, and a map without room",
   const tiny = { interface: "server0", ingress: { source: lines.join("\n"), metrics }, window: { interval: "1s" } };
   expect((await scene.api("PUT", "/v1/probes/tiny", tiny)).status).toBe(201);
   await expect(alerts.filter({ hasText: "tiny" })).toContainText(/ingress sender is not complete: \d+ found no room in its map/);
-  // The page of the probe says the same.
+  // The page of the probe shows the same problem.
   await alerts.filter({ hasText: "tiny" }).getByRole("link", { name: "tiny" }).click();
   await expect(page.getByRole("alert")).toContainText("ingress sender is not complete");
   await page.goBack();

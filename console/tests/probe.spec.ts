@@ -26,7 +26,7 @@ test("charts have a line for each key, fields and rates, and grow with each wind
   await page.getByRole("combobox", { name: "Top" }).selectOption("1");
   await expect(legend).toHaveCount(2);
   await expect(legend.last()).toContainText("2 others");
-  // The key has the name that the configuration gives it.
+  // The view shows the name that the configuration gives to the key.
   await page.getByLabel("address", { exact: true }).uncheck();
   await expect(legend).toHaveCount(1);
   await expect(legend).toContainText("all");
@@ -43,7 +43,7 @@ test("charts have a line for each key, fields and rates, and grow with each wind
   await page.getByRole("button", { name: /show all/ }).click();
   await expect(legend).toHaveCount(2);
   await page.getByRole("combobox", { name: "Top" }).selectOption("5");
-  // A narrow screen shows all.
+  // A narrow screen shows the same content.
   await page.setViewportSize({ width: 390, height: 844 });
   await expect.poll(() => page.evaluate(() => document.documentElement.scrollWidth)).toBe(390);
   expect(await page.getByRole("region", { name: "Largest over these windows" }).evaluate((region) => region.scrollWidth - region.clientWidth)).toBe(0);
@@ -192,7 +192,7 @@ test("events as they come", async ({ page, scene }) => {
   await expect(rows.first()).not.toContainText("UDP 192.0.2.1");
   await expect(rows.first()).toContainText(/[0-9a-f]{80}/);
   await page.getByLabel("bytes in hex").uncheck();
-  // On a narrow screen nothing is out of sight.
+  // On a narrow screen the whole table is visible.
   await page.setViewportSize({ width: 390, height: 844 });
   await expect(rows.first().locator("[data-label='interface']")).toBeVisible();
   expect(await page.getByRole("region", { name: "Events" }).evaluate((region) => region.scrollWidth - region.clientWidth)).toBe(0);

@@ -52,7 +52,7 @@ test("the list has each rule, and what rules do comes by itself", async ({ page,
   await expect(cell("greedy", 5)).toContainText(/actions/);
   await remove(scene, "greedy", "quiet");
   await expect(row("greedy")).toHaveCount(0);
-  // Each page says that a rule fires, and leads there.
+  // Each page says that a rule fires, and has a link to the rule.
   await page.getByRole("link", { name: /^\d alerts?$/ }).click();
   const alert = page.locator(".alerts li").filter({ hasText: "loud" });
   await expect(alert).toContainText(/fires since \d{4}-\d\d-\d\d .*top-talkers fulfil its condition/);

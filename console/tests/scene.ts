@@ -47,7 +47,7 @@ export class Scene {
     const fresh = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     const own = ["req", "-x509", ...fresh, "-days", "2"];
     openssl(...own, "-subj", "/CN=twinprobe", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE", ...files("key.pem", "cert.pem"));
-    // Clients' certificates: their authority, and the certificate of an operator.
+    // The certificate of the authority that signs clients' certificates, and the certificate of an operator.
     openssl(...own, "-subj", "/CN=clients", ...files("clients-key.pem", "clients.pem"));
     openssl("req", "-new", ...fresh, "-subj", "/CN=person", ...files("person-key.pem", "person.csr"));
     writeFileSync(this.path("person.cnf"), `subjectAltName=DNS:${PERSON}\nextendedKeyUsage=clientAuth\n`);
@@ -269,7 +269,8 @@ export const test = base.extend<Fixtures, { scene: Scene }>({
 
 export { expect };
 
-// The probe in the table of the overview. Cards and alerts name probes as well, once their numbers have come.
+// The row of the probe in the table of the overview. Cards and alerts name probes as well, once their numbers
+// have arrived.
 export const listed = (page: Page, probe: string) =>
   page.getByRole("region", { name: "Probes" }).getByRole("link", { name: probe, exact: true });
 

@@ -1,6 +1,6 @@
 //! Bodies of the fuzz targets. Ordinary tests also call them, see `crates/exporter/tests/fuzz.rs`.
 //!
-//! An input is a BTF blob; for `decode`, followed by eight bytes of choices and the content of a map.
+//! An input is a BTF blob. For `decode`, eight bytes of choices and the content of a map follow the blob.
 
 use std::io;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ pub fn decode(input: &[u8]) {
     }
 }
 
-/// Returns the key and value layouts of the inner maps of the blob's first map of maps.
+/// Returns the layouts of key and value of the inner maps, for the first map of maps in the blob.
 fn inner_layouts(btf: &Btf) -> Option<(Layout, Layout)> {
     let variables = btf.section_variables(".maps");
     let mut definitions = variables.iter().take(MAX_TYPES).map(|map| btf.inner_map_definition(&map.name));

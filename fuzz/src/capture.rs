@@ -9,7 +9,8 @@ const LIMIT: u64 = 1 << 20;
 /// The size of a header that the reader puts in front of a packet.
 const HEADER: usize = 14;
 
-/// Reads a capture to its end. Every packet is in the file, and none is there twice.
+/// Reads a capture to its end. Checks that every packet is a part of the file, and that none is
+/// returned twice.
 pub fn capture(input: &[u8]) {
     let is_packed = input.starts_with(b"\x1f\x8b") || input.starts_with(b"\x28\xb5\x2f\xfd");
     let most = if is_packed { LIMIT as usize } else { input.len() };

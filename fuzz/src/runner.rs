@@ -61,7 +61,7 @@ fn guarded(name: &str, body: &impl Fn(&[u8]), input: &[u8]) {
     }
 }
 
-/// Fails if this process has had much memory.
+/// Fails if this process has used much memory.
 pub fn assert_little_memory() {
     let peak = peak_kib();
     assert!(peak < 512 * 1024, "took {peak} KiB at its peak");
@@ -114,7 +114,7 @@ impl Random {
                 input.splice(to..to, copy);
             }
             6 => input.truncate(at),
-            // A number of a text, as long as a number can be or longer.
+            // The text has a number with the most digits that are possible, or with more.
             7 => {
                 let number: &&[u8] =
                     self.choose(&[b"18446744073709551616", b"-1", b"1e400", b"0.0", b"\xff", b"\0"]);

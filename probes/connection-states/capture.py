@@ -57,14 +57,15 @@ def from_here(port, **more):
     return Connection("2001:db8::7", "2001:db8:1::80", port, here=True, **more)
 
 
-# Closed by either side; with the FIN sent again, with late packets behind the end; both sides at once.
+# Each side closes connections. Then a FIN is sent twice, packets arrive after the end, and both sides close at once.
 for i in range(4):
     to_here(40000 + i).talk().close()
 for i in range(3):
     from_here(40100 + i, tag=4).talk().close(forth=False)
 to_here(40010).talk().send("FA").send("FA", again=True).send("FA", forth=False).send("A").send("A", forth=False)
 to_here(40011, mirrored=True).talk().send("FA").send("FA", forth=False).send("A").send("A", forth=False)
-# Reset by the opener, by the other side, after a FIN; a closed port; an opener that changes its mind.
+# Connections are reset by the client, by the server, and after a FIN. A port is closed. A client resets before the handshake is
+# complete.
 for i in range(3):
     to_here(40020 + i).talk().send("RA")
 to_here(40023).talk().send("RA", forth=False).send("PA", b"late").send("R", forth=False)
@@ -72,20 +73,21 @@ from_here(40024).talk().send("FA").send("RA", forth=False)
 for i in range(2):
     to_here(40030 + i).send("S").send("RA", forth=False)
 to_here(40032).send("S").send("SA", forth=False).send("R")
-# SYNs without an answer, one of them sent again; answers that the opener does not acknowledge.
+# SYNs get no answer, and one of them is sent again. Other clients get answers and do not acknowledge them.
 to_here(40040).send("S").send("S", again=True)
 to_here(40041).send("S")
 for i in range(3):
     to_here(40042 + i).send("S").send("SA", forth=False)
-# Connections that go on; one was there before, of one only the way there is seen.
+# Connections that stay open. One of them began before the capture, and of another only one direction is visible.
 for i in range(5):
     to_here(40050 + i).talk()
 to_here(40055).send("PA", b"hello").send("A", forth=False)
 to_here(40056).send("S").send("A").send("PA", b"hello")
-# Half closed, and closing.
+# One connection is half closed, and one is closing.
 to_here(40060).talk().send("FA").send("A", forth=False).send("PA", b"more", forth=False)
 from_here(40061).talk().send("FA").send("FA", forth=False)
-# The end of something that was not seen, and packets that are not looked at: cut off, too short a header, a later fragment.
+# A FIN and a reset for connections that the probe has not seen, and packets that the probe ignores: a packet that is cut off,
+# one whose header is too short, a later fragment.
 to_here(40070).send("FA")
 to_here(40071).send("R")
 to_here(40072).send("S", cut=50)
@@ -93,14 +95,14 @@ to_here(40073).send("S", dataofs=3)
 fragment = Ether(src=FAR, dst=NEAR) / IP(src="198.51.100.7", dst="192.0.2.80", proto=6, frag=60) / Raw(bytes(40))
 fragment.time = clock
 entered.append(fragment)
-# A pause, and then unrelated packets, which make the probe look through its table.
+# After a pause, unrelated packets make the probe look through its table.
 clock += 70
 for i in range(200):
     clock += 0.0001
     packet = Ether(src=FAR, dst="ff:ff:ff:ff:ff:ff") / ARP(psrc="198.51.100.9", pdst="192.0.2.1", hwsrc=FAR)
     packet.time = clock
     entered.append(packet)
-# New ones: one takes a port again.
+# New connections, one of which uses an earlier port again.
 to_here(40000).talk()
 to_here(40080).send("S")
 to_here(40081).send("S").send("SA", forth=False)

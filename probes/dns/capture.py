@@ -31,14 +31,15 @@ def exchange(client, server, sport, at, after, id, name, type="A", rcode=0, answ
     send(there, at, frame(there, client, server, sport, 53, ask(id, name, type, edns), tag=tag))
     if after is None:
         return
-    # scapy writes the answer's name as a pointer to the question's, as all servers do.
+    # scapy writes the name in the answer as a pointer to the name in the question, as all servers do.
     records = DNSRR(rrname=name, type=type, rdata=answer, ttl=60) if rcode == 0 and answer else None
     reply = DNS(id=id, qr=1, rd=1, ra=1, rcode=rcode, qd=DNSQR(qname=name, qtype=type), an=records, **fields)
     send(back, at + after, frame(back, server, client, 53, sport, dns_compress(reply) if records else reply, tag=tag))
 
 
 HOST, HOST6, RESOLVER, RESOLVER6 = "198.51.100.7", "2001:db8::7", "192.0.2.53", "2001:db8:1::53"
-# A host asks its resolver, which has the answer at hand (0.4 ms) or has to ask others (40 ms). One client mixes capitals in.
+# A host asks its resolver, which knows the answer (0.4 ms) or has to ask other servers (40 ms). One client mixes capital
+# letters into names.
 for i in range(12):
     exchange(HOST, RESOLVER, 40000 + i, i * 0.01, 0.0004, i, "www.example.org" if i % 2 else "WWW.eXample.ORG")
 for i in range(5):
@@ -48,31 +49,33 @@ exchange(HOST, RESOLVER, 42001, 0.51, 0.0004, 2, "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.
 exchange(HOST, RESOLVER, 42002, 0.52, 0.0004, 3, "", "NS", answer="a.example.org")
 exchange(HOST, RESOLVER, 42003, 0.53, 0.0004, 4, "t" * 60 + "." + "u" * 60 + ".tunnel.example.com", "TXT", answer="x")
 exchange(HOST, RESOLVER, 42004, 0.54, 0.0004, 5, "example.org", 65280, answer=None)
-# Names that do not exist, a resolver that fails, one that refuses, an answer that does not fit.
+# Some names do not exist, a resolver fails, another one refuses, and an answer does not fit into its packet.
 for i in range(4):
     exchange(HOST, RESOLVER, 43000 + i, 0.6 + i * 0.01, 0.001, i, "wpad.example.org", rcode=3)
 exchange(HOST, RESOLVER, 43010, 0.7, 0.9, 1, "broken.example.org", rcode=2)
 exchange(HOST, RESOLVER, 43011, 0.71, 0.001, 1, "example.edu", rcode=5)
 exchange(HOST, RESOLVER, 43012, 0.72, 0.001, 1, "large.example.org", "TXT", answer=None, tc=1)
-# A version of EDNS that the server does not know: code 16 is partly in the OPT record.
+# The server does not know this version of EDNS: a part of code 16 is in the OPT record.
 exchange(HOST, RESOLVER, 43013, 0.73, 0.001, 1, "example.org", edns={"version": 1}, answer=None, ar=DNSRROPT(extrcode=1))
-# No answer, although the question is sent again; the same with an answer, which comes twice.
+# A question is sent again and gets no answer. Another question is sent again and gets two answers.
 for i in range(3):
     exchange(HOST, "192.0.2.54", 44000, 1 + i, None, 9, "www.example.org")
 exchange(HOST, RESOLVER, 44001, 1.5, None, 10, "www.example.org")
 exchange(HOST, RESOLVER, 44001, 2.5, 0.010, 10, "www.example.org")
 send(entered, 2.52, frame(entered, RESOLVER, HOST, 53, 44001, DNS(id=10, qr=1, qd=DNSQR(qname="www.example.org"))))
-# A forged answer: another number.
+# A forged answer has another number than the question.
 send(left, 3, frame(left, HOST, RESOLVER, 44002, 53, ask(11, "www.example.org")))
 send(entered, 3.0001, frame(entered, RESOLVER, HOST, 53, 44002, DNS(id=12, qr=1, qd=DNSQR(qname="www.example.org"))))
 send(entered, 3.0004, frame(entered, RESOLVER, HOST, 53, 44002, DNS(id=11, qr=1, qd=DNSQR(qname="www.example.org"))))
-# This host is a server, too, which answers at once. A notification has no question to be counted by name.
+# This host also is a server, and answers at once. The probe does not count a notification by its name, because a notification
+# is not a question.
 for i in range(6):
     exchange("203.0.113.9", HOST, 45000 + i, 4 + i * 0.01, 0.00002, i, "zone.example.com", "SOA", answer=None, edns={}, here=False)
 send(entered, 4.1, frame(entered, "203.0.113.9", HOST, 45010, 53, DNS(id=1, opcode=4, qd=DNSQR(qname="zone.example.com", qtype="SOA"))))
 send(left, 4.1001, frame(left, HOST, "203.0.113.9", 53, 45010, DNS(id=1, opcode=4, qr=1, qd=DNSQR(qname="zone.example.com", qtype="SOA"))))
-# Malformed: a header that is cut off, a name that refers to itself, a label that is too long, a name without an end, no type behind
-# the name, two questions and none, a length of UDP beyond the packet and within the header, an answer to a port 53.
+# Malformed messages: a header that is cut off, a name that refers to itself, a label that is too long, a name without an end,
+# no type after the name, two questions, no question, a UDP length beyond the packet, a UDP length within the header, an answer
+# to port 53.
 question = bytes(ask(1, "www.example.org"))
 for i, message in enumerate([question[:8], question[:12] + b"\xc0\x0c\0\1\0\1", question[:12] + b"\x7fx\0\0\1\0\1", question[:20], question[:-3],
                              question[:4] + b"\0\2" + question[6:], question[:4] + b"\0\0" + question[6:]]):
@@ -80,7 +83,8 @@ for i, message in enumerate([question[:8], question[:12] + b"\xc0\x0c\0\1\0\1", 
 send(entered, 5.1, frame(entered, "203.0.113.66", HOST, 46010, 53, question, len=500))
 send(entered, 5.11, frame(entered, "203.0.113.66", HOST, 46011, 53, question, len=5))
 send(entered, 5.12, frame(entered, "203.0.113.66", HOST, 46012, 53, DNS(id=1, qr=1, qd=DNSQR(qname="www.example.org"))))
-# The first fragment of a long answer has its header; the second one is nothing. Not DNS: another port, TCP.
+# The first fragment of a long answer has the DNS header, so only this fragment counts. Packets that are not DNS: another port,
+# TCP.
 long = IP(src=RESOLVER, dst=HOST, id=7) / UDP(sport=53, dport=44003) / Raw(bytes(DNS(id=13, qr=1, qd=DNSQR(qname="large.example.org", qtype="TXT"), an=DNSRR(rrname="large.example.org", type="TXT", rdata=b"x" * 250))))
 send(left, 6, frame(left, HOST, RESOLVER, 44003, 53, ask(13, "large.example.org", "TXT")))
 for part in fragment(long, 160):

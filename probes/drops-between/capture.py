@@ -35,7 +35,7 @@ entered += [eth / refused for _ in range(9)]
 left += [out / local for _ in range(3)]
 entered += [eth / fragment for _ in range(2)]
 left += [out / hop(fragment) for _ in range(2)]
-# No IP, and an IP header that is cut off.
+# A packet that is not IP, and an IP header that is cut off.
 entered += [eth / ARP(psrc="192.0.2.1", pdst="192.0.2.254", hwsrc=eth.src), Ether(bytes(eth / whole)[:30])]
 for file, packets, start in [("capture.pcap", entered, 0), ("egress.pcap", left, 0.0005)]:
     for i, packet in enumerate(packets):

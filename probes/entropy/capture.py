@@ -6,7 +6,7 @@ eth = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
 packets = []
 for i in range(128):
     packets += [eth / IP(src=f"198.51.100.{i % 64}", dst="192.0.2.1") / UDP(sport=1024 + i, dport=53 if i % 2 else 443)]
-# Without ports, of the same sources once more; no IP packets.
+# Packets without ports from the same sources, and packets that are not IP.
 packets += [eth / IP(src=f"198.51.100.{i}", dst="192.0.2.1") / ICMP() for i in range(64)]
 packets += [eth / ARP(psrc="192.0.2.1", pdst="192.0.2.9") for _ in range(3)]
 for i, packet in enumerate(packets):

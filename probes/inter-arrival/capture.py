@@ -11,7 +11,7 @@ timed += [(20000 * i, eth / ip / UDP(sport=5004, dport=5004) / Raw(b"v" * 160)) 
 for burst in range(5):
     timed += [(150000 * burst + 5000 + 12 * i, eth / ip6 / TCP(sport=443, dport=40000) / Raw(b"d" * 1200)) for i in range(12)]
 timed += [(400000 * i + 7, eth / Dot1Q(vlan=2) / ip / ICMP()) for i in range(3)]
-# Packets that arrive at the same time, and a packet of another protocol than IP.
+# Packets that arrive at the same time, and a packet that is not IP.
 timed += [(990000, eth / ip / UDP(sport=9, dport=9)), (990000, eth / ip / UDP(sport=9, dport=9))]
 timed += [(995000, eth / ARP(psrc="192.0.2.1", pdst="192.0.2.9"))]
 packets = []

@@ -43,16 +43,17 @@ def mode6(operation, response=0, data=b""):
     return bytes([0x16, operation | (0x80 if response else 0)]) + struct.pack(">HHHHH", 1, 0, 0, 0, len(data)) + data
 
 
-# Clients.
+# Clients ask servers for the time.
 for i in range(10):
     comes(eth / to(f"198.51.100.{i}", 40000 + i) / Raw(b"\x23" + bytes(47)))
     goes(out / back(f"198.51.100.{i}", 40000 + i) / Raw(b"\x24" + bytes(47)))
-# Monlist: a query of 8 bytes, padded to the smallest frame; 100 packets of 440 bytes to the victim.
+# Monlist: a query of 8 bytes, padded to the smallest frame, makes the server send 20 packets of 440 bytes to the victim.
 for i in range(3):
     comes(Ether(bytes(eth / to("203.0.113.80", 80) / Raw(mode7(42))).ljust(60, b"\0")))
     for sequence in range(20):
         goes(out / back("203.0.113.80", 80) / Raw(mode7(42, 1, sequence, 6, 72)))
-# The older code, with the longer query of ntpdc; port 123 on both sides: the answer tells itself from the query.
+# The older code of monlist, with the longer query of ntpdc. Both sides use port 123, so only the message itself tells an answer
+# from a query.
 comes(eth / to("203.0.113.123") / Raw(mode7(20, implementation=2) + bytes(40)))
 for sequence in range(4):
     goes(out / back("203.0.113.123") / Raw(mode7(20, 1, sequence, 15, 32, implementation=2)))
@@ -60,7 +61,7 @@ for sequence in range(4):
 for i in range(5):
     comes(eth / Dot1Q(vlan=7) / to(f"203.0.113.{i}", 1053) / Raw(mode7(42)))
     comes(eth / IPv6(src="2001:db8::bad", dst=SERVER6) / UDP(sport=1053, dport=123) / Raw(mode7(42)))
-# Other queries of mode 7 (peers) and of mode 6 (variables, list of clients), and their answers.
+# Other queries of mode 7 (peers) and of mode 6 (variables, list of clients), with their answers.
 comes(eth / to("198.51.100.200", 50000) / Raw(mode7(0) + bytes(32)))
 goes(out / back("198.51.100.200", 50000) / Raw(mode7(0, 1, 0, 4, 32)))
 for i in range(4):
@@ -69,22 +70,23 @@ for i in range(4):
 comes(eth / to("203.0.113.67", 1234) / Raw(mode6(10, 0, b"nonce=1234")))
 for i in range(6):
     goes(out / back("203.0.113.67", 1234) / Raw(mode6(10, 1, b"addr.0=192.0.2.1:123" * 22)))
-# The victim's view: answers that this network has not asked for.
+# The network of the victim receives answers to questions that it has not asked.
 for sequence in range(10):
     comes(eth / IP(src="192.0.2.222", dst="198.51.100.77") / UDP(sport=123, dport=80) / Raw(mode7(42, 1, sequence, 6, 72)))
-# Symmetric, broadcast, reserved.
+# Messages in the symmetric, broadcast and reserved modes.
 comes(eth / to("198.51.100.50") / Raw(b"\x21" + bytes(47)))
 comes(eth / to("198.51.100.51") / Raw(b"\x22" + bytes(67)))
 comes(eth / IP(src="198.51.100.52", dst="224.0.1.1") / UDP(sport=123, dport=123) / Raw(b"\x25" + bytes(47)))
 comes(eth / to("198.51.100.53") / Raw(b"\x20" + bytes(47)))
-# Too short for its mode: ordinary, mode 6, mode 7, by the header of IP although the frame is padded, no payload at all.
+# Messages that are too short for their mode: an ordinary one, mode 6, mode 7, one that is short by the IP length although the
+# frame is padded, and one without payload.
 for payload in [b"\x23" + bytes(30), mode6(2)[:11], mode7(42)[:7], mode7(42)[:3], b""]:
     comes(Ether(bytes(eth / to("198.51.100.60", 40000) / Raw(payload)).ljust(60, b"\0")))
-# Cut off within the head; a length of UDP that says too much; a later fragment, which has no ports.
+# A message that ends within its header, a UDP length that is too large, and a later fragment, which has no ports.
 comes(Ether(bytes(eth / to("198.51.100.61", 40000) / Raw(mode7(42)))[:44]))
 comes(eth / IP(src="203.0.113.90", dst=SERVER) / UDP(sport=80, dport=123, len=600) / Raw(mode7(42)))
 comes(eth / IP(src="203.0.113.91", dst=SERVER, frag=100, proto=17) / Raw(mode7(42) * 4))
-# Not NTP: other ports, TCP.
+# Packets that are not NTP: other ports, TCP.
 comes(eth / IP(src="203.0.113.92", dst=SERVER) / UDP(sport=53, dport=1123) / Raw(mode7(42)))
 comes(eth / IP(src="203.0.113.92", dst=SERVER) / TCP(sport=53, dport=123) / Raw(mode7(42)))
 wrpcap("capture.pcap", capture)

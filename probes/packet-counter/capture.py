@@ -14,10 +14,11 @@ packets += [eth / Dot1AD(vlan=7) / Dot1Q(vlan=8) / ip6 / UDP(sport=1, dport=443)
 packets += [eth / ip6 / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / ICMPv6EchoRequest() for _ in range(2)]
 packets += [eth / ARP(psrc="192.0.2.1", pdst="192.0.2.2", hwsrc=eth.src) for _ in range(6)]
 packets += [Ether(src=eth.src, dst="01:80:c2:00:00:0e", type=0x88CC) / Raw(b"\x02\x07\x04" + bytes(30))]
-# The IPv4 header is cut off; then one whose length says more than there is, which its protocol is counted by.
+# A packet whose IPv4 header is cut off, and a packet whose header states too great a length. The probe counts the second packet
+# by its protocol.
 packets += [Ether(bytes(eth / ip / TCP())[:24])]
 packets += [eth / IP(src="192.0.2.1", dst="192.0.2.2", len=1400) / UDP(sport=9, dport=9, len=1380)]
-# Frames that are shorter than a header of IPv6, and of Ethernet only.
+# Frames that are too short for an IPv6 header, and frames with an Ethernet header alone.
 packets += [Ether(bytes(eth / ip6)[:30]), Ether(bytes(eth)[:12] + b"\x08\x00")]
 for i, packet in enumerate(packets):
     packet.time = 1700000000 + i * 0.001

@@ -19,7 +19,7 @@ for limit in 60, 123, 251, 507, 1019, 1514:
         packets += [frame(limit + 1, eth / ip / UDP(sport=9, dport=9)) for _ in range(2)]
 for size in 64, 127, 128, 255, 256, 511, 512, 1023, 1024, 1514:
     packets += [frame(size, eth / ip6 / UDP(sport=9, dport=9))]
-# A full frame with a VLAN tag.
+# A frame of the largest size, with a VLAN tag.
 packets += [frame(1518, eth / Dot1Q(vlan=7) / ip / UDP(sport=9, dport=9)) for _ in range(4)]
 packets += [eth / ARP(psrc="192.0.2.1", pdst="192.0.2.9") for _ in range(5)]
 # Frames that end within their headers.

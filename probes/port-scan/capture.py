@@ -4,17 +4,18 @@ from scapy.all import *
 
 eth = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
 packets = []
-# 100 ports of one address; one port of 60 addresses; XMAS at 12 ports; a sweep by ping over IPv6.
+# Scans of 100 ports of one address, of one port of 60 addresses, of 12 ports with XMAS packets, and of addresses by ping over
+# IPv6.
 packets += [eth / IP(src="203.0.113.1", dst="192.0.2.1") / TCP(sport=55555, dport=port, flags="S") for port in range(1, 101)]
 packets += [eth / IP(src="203.0.113.2", dst=f"192.0.2.{i}") / TCP(sport=55555, dport=23, flags="S") for i in range(1, 61)]
 packets += [eth / IP(src="203.0.113.3", dst="192.0.2.1") / TCP(sport=55555, dport=20 + i, flags="FPU") for i in range(12)]
 packets += [eth / IPv6(src="2001:db8::bad", dst=f"2001:db8:1::{i:x}") / ICMPv6EchoRequest() for i in range(1, 21)]
-# A client: one server, one port, several connections, and questions to a name server.
+# A client that makes several connections to one port of one server, and asks a name server.
 for i in range(6):
     client = eth / IP(src="198.51.100.7", dst="192.0.2.80")
     packets += [client / TCP(sport=40000 + i, dport=443, flags=flags) for flags in ("S", "A", "PA", "FA")]
     packets += [eth / IP(src="198.51.100.7", dst="192.0.2.53") / UDP(sport=50000 + i, dport=53) / Raw(b"question")]
-# Servers answer at many ports: that begins nothing. Nor do resets and fragments.
+# Servers send answers to many ports of a client. Answers, resets and fragments begin no connection.
 packets += [eth / IP(src="192.0.2.53", dst="198.51.100.7") / UDP(sport=53, dport=50000 + i) / Raw(b"answer") for i in range(10)]
 packets += [eth / IP(src="192.0.2.80", dst="198.51.100.7") / TCP(sport=443, dport=40000 + i, flags="SA") for i in range(10)]
 packets += [eth / IP(src="192.0.2.81", dst="198.51.100.7") / TCP(sport=443, dport=40000 + i, flags="R") for i in range(3)]

@@ -14,7 +14,7 @@ for i, (source, destination) in enumerate(pairs):
     packets += [eth / ip / UDP(sport=4000 + i, dport=9) / Raw(b"x" * (10 * i + j)) for j in range(i + 1)]
 packets += [eth / Dot1Q(vlan=2) / IP(src="10.0.0.1", dst="10.0.0.2") / TCP() for _ in range(3)]
 packets += [eth / IP(src="192.168.3.3", dst="10.0.0.2", frag=30, proto=17) / Raw(b"f" * 64)]
-# No IP, and IP that is cut off: in no network.
+# Packets that are not IP, and IP headers that are cut off, belong to no network.
 packets += [eth / ARP(psrc="10.0.0.1", pdst="10.0.0.2", hwsrc=eth.src), Ether(bytes(eth / IP(src="10.0.0.1"))[:29])]
 packets += [Ether(bytes(eth / IPv6(src="fe80::1", dst="fe80::2"))[:30])]
 for i, packet in enumerate(packets):

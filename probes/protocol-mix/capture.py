@@ -29,7 +29,7 @@ packets += [eth / ARP(psrc="192.0.2.1", pdst="192.0.2.9") for _ in range(4)]
 packets += [Ether(src=eth.src, dst=eth.dst, type=0x88CC) / Raw(b"\x02\x07\x04" + bytes(30))]
 packets += [Ether(src=eth.src, dst=eth.dst, type=0x9999) / Raw(bytes(46))]
 packets += [Dot3(src=eth.src, dst="01:80:c2:00:00:00", len=38) / LLC(dsap=0x42, ssap=0x42, ctrl=3) / Raw(bytes(35))]
-# An IPv4 header that is cut off, and a TCP header that is.
+# An IPv4 header that is cut off, and a TCP header that is cut off.
 packets += [Ether(bytes(eth / ip / TCP())[:24])]
 packets += [Ether(bytes(eth / ip / TCP(sport=40000, dport=443))[:44])]
 for i, packet in enumerate(packets):

@@ -33,7 +33,7 @@ def short(size=60):
     return bytes([0x45]) + bytes(range(8)) + bytes(size)
 
 
-# Handshakes: client and server Initial, Handshake, 0-RTT, then short headers.
+# Handshakes: an Initial packet from the client and from the server, Handshake, 0-RTT, then packets with short headers.
 for i, version in enumerate([V1, V1, V1, V2, DRAFT29]):
     where = dict(client=f"198.51.100.{i}", sport=50000 + i)
     quic(long(version, 0, scid=0), **where)
@@ -45,25 +45,26 @@ for i, version in enumerate([V1, V1, V1, V2, DRAFT29]):
     for _ in range(4):
         quic(short(), down=True, **where)
         quic(short(20), **where)
-# IPv6, VLAN tags, a retry.
+# Connections over IPv6 and with VLAN tags, and a Retry packet.
 quic(long(V1, 0), client="2001:db8::1", ip6=True)
 quic(long(V1, 0), client="2001:db8::1", ip6=True, tag=Dot1Q(vlan=7))
 quic(long(V1, 3, dcid=0, scid=8, size=120), down=True)
 quic(long(V2, 3, dcid=0, scid=8, size=120), down=True, tag=Dot1AD(vlan=7) / Dot1Q(vlan=8))
-# A client makes a version up, the server answers with those that it has; an older version, whose types differ.
+# A client invents a version, and the server answers with its list of versions. Another connection uses an older version, whose
+# packet types have other numbers.
 for i in range(3):
     quic(long(GREASE, 0), sport=51000 + i)
     quic(b"\x8a" + bytes(4) + b"\x08" + bytes(range(8)) + b"\x08" + bytes(range(8)) + struct.pack(">IIII", 0x7A8A9AAA, V2, V1, DRAFT29), down=True, sport=51000 + i)
 quic(long(Q050, 0, size=1300), sport=51010)
 quic(long(0xABCD0001, 0, size=1250, dcid=30), sport=51011)
-# More versions than are looked at, a list that ends within a version, no list.
+# A list with more versions than the probe examines, a list that ends within a version, and an empty list.
 quic(b"\xc0" + bytes(4) + b"\x00\x00" + struct.pack(">I", V1) * 20, down=True, sport=51000)
 quic(b"\xc0" + bytes(4) + b"\x00\x00" + struct.pack(">I", V1)[:3], down=True, sport=51001)
 quic(b"\xc0" + bytes(4) + b"\x04abcd\x00", down=True, sport=51002)
-# Small Initial packets: forged ones, or scans.
+# Small Initial packets, as forgers and scanners send them.
 for i in range(6):
     quic(long(V1, 0, size=200), client=f"203.0.113.{i}", sport=443)
-# Connection IDs longer than version 1 allows, longer than the packet; a header that is cut off.
+# Connection IDs that are longer than version 1 allows, and longer than the packet. A header that is cut off.
 quic(long(V1, 0, dcid=21))
 quic(long(V1, 0, scid=100))
 quic(b"\xc0" + struct.pack(">I", V1) + b"\x14" + bytes(10))
@@ -71,9 +72,9 @@ quic(b"\xc0" + struct.pack(">I", V1) + b"\x08" + bytes(8) + b"\x14" + bytes(3))
 quic(b"\xc0\x00\x00")
 whole = bytes(eth / IP(src="198.51.100.9", dst="192.0.2.44") / UDP(sport=52000, dport=443) / Raw(long(V1, 0)))
 packets += [Ether(whole[:50]), Ether(whole[:42]), Ether(whole[:38])]
-# A padded frame: the header says less than there is.
+# A padded frame: the IP header states a smaller length than the frame has.
 packets.append(Ether(bytes(eth / IP(src="198.51.100.9", dst="192.0.2.44") / UDP(sport=52000, dport=443) / Raw(b"\xc0\x00\x00\x00\x01")).ljust(80, b"\x08")))
-# Not QUIC: bits that no version has, no payload, other ports, TCP, a later fragment.
+# Packets that are not QUIC: bits that no version has, no payload, other ports, TCP, a later fragment.
 quic(b"\x00\x01" + bytes(40))
 quic(b"\x80\x60\x12\x34" + bytes(160))
 quic(b"")

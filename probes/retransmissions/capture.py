@@ -26,7 +26,7 @@ class Side:
         ack = self.peer.acked % 2**32 if "A" in flags else 0
         tcp = TCP(sport=self.port, dport=self.peer.port, flags=flags, seq=seq % 2**32, ack=ack, window=window, **fields)
         frame = bytes(ethernet / ip / tcp / Raw(payload))
-        # The link pads short frames, which is no data.
+        # The link pads short frames. The padding is not data.
         packet = Ether(frame[:cut] if cut else frame.ljust(60, b"\0"))
         packet.time = clock
         self.packets.append(packet)
@@ -49,14 +49,14 @@ def data(letter, size=1000):
     return letter.encode() * size
 
 
-# An upload that nothing is missing of; its numbers pass 0.
+# An upload without losses. Its sequence numbers wrap to 0.
 client, server = connection(Side("198.51.100.7", 40000, 2**32 - 5000, entered), Side("192.0.2.80", 443, 77, left))
 for i in range(20):
     client.send(0.0001, "PA", data("a"))
     if i % 2:
         server.acknowledge(0.0001)
 
-# A download from here that loses two segments behind us, of which one is sent again needlessly; over IPv6.
+# A download from this host over IPv6 that loses two segments after this host. One of them is sent again needlessly.
 client, server = connection(Side("2001:db8::7", 40001, 5, entered), Side("2001:db8:1::80", 443, 2**31 - 3000, left))
 for i in range(10):
     server.send(0.0001, "A", data("b"))
@@ -66,7 +66,8 @@ server.send(0.0001, "A", data("b"), back=5000)
 client.acknowledge(0.02)
 server.send(0.2, "A", data("b"), back=5000)
 
-# An upload that loses something before us, which comes 30 ms late; numbers pass 0 meanwhile. With two gaps at a time, of which one is filled from its middle.
+# An upload that loses a segment before this host; the segment comes 30 ms late, while sequence numbers wrap to 0. Then two gaps
+# are open at a time, and one of them is filled from its middle.
 client, server = connection(Side("198.51.100.7", 40002, 2**32 - 2500, entered, tag=4), Side("192.0.2.80", 443, 77, left, tag=4))
 client.send(0.001, "A", data("c"))
 client.send(0.001, "A", data("c"), ahead=1000)
@@ -77,7 +78,7 @@ client.send(0.010, "A", data("c"), back=4000)
 client.send(0.010, "A", data("c"), back=2000)
 server.acknowledge(0.001)
 
-# Overtaking: a segment comes 0.2 ms after the one behind it; twice the two behind it.
+# Reordering: a segment arrives 0.2 ms after the segment that follows it. Twice, a segment arrives after the two that follow it.
 client, server = connection(Side("198.51.100.7", 40003, 1000, entered), Side("192.0.2.80", 443, 77, left))
 for i in range(5):
     client.send(0.01, "A", data("d"))
@@ -88,7 +89,7 @@ for i in range(5):
         client.send(0.0001, "A", data("d"))
         client.send(0.0002, "A", data("d"), back=3000)
 
-# A quiet connection: keep-alives without data and with a byte, which are answered. Then a byte of data that is lost.
+# A quiet connection: keep-alives without data and with one byte get answers. Then a byte of data is lost.
 client, server = connection(Side("198.51.100.7", 40004, 1000, entered), Side("192.0.2.22", 22, 77, left))
 client.send(0.01, "PA", b"x")
 server.acknowledge(0.001)
@@ -99,7 +100,7 @@ server.send(0.01, "PA", b"y")
 server.send(0.3, "PA", b"y", back=1)
 client.acknowledge(0.02)
 
-# A window that is closed: probes of one byte and without data; then all goes on.
+# The receiver closes its window. The sender probes the window with one byte and without data, and then continues.
 client, server = connection(Side("198.51.100.7", 40005, 1000, entered), Side("192.0.2.80", 443, 77, left))
 server.send(0.01, "A", data("e"))
 client.acknowledge(0.01, window=0)
@@ -113,7 +114,7 @@ client.send(0.1, "A", window=500)
 server.send(0.001, "A", data("e"), back=1)
 client.acknowledge(0.01)
 
-# SYN, SYN-ACK and FIN are sent again; then the port is taken again with a lower number.
+# SYN, SYN-ACK and FIN are sent again. Then another connection uses the port with a lower sequence number.
 client, server = connection(Side("198.51.100.7", 40006, 900000, entered), Side("192.0.2.80", 443, 77, left))
 client.send(0.01, "S", options=[("MSS", 1460)])
 client.send(1, "S", back=1, options=[("MSS", 1460)])
@@ -131,8 +132,8 @@ client.acknowledge(0.02)
 client.send(0.001, "PA", data("f", 500))
 server.acknowledge(0.001)
 
-# Short and long ways: round trips of 0.1 and of 200 ms from here to the client, which a handshake tells. What was lost comes again one and a half
-# round trips later, what was overtaken after a third of one.
+# Short and long paths: the handshake tells round trips of 0.1 and of 200 ms between this host and the client. Lost segments
+# arrive again after one and a half round trips, and overtaken segments after a third of a round trip.
 for port, round_trip in [(40008, 0.0001), (40009, 0.2)]:
     client, server = connection(Side("198.51.100.7", port, 1000, entered), Side("192.0.2.80", 443, 77, left))
     client.send(0.01, "S")
@@ -144,13 +145,13 @@ for port, round_trip in [(40008, 0.0001), (40009, 0.2)]:
         client.send(round_trip * late, "A", data("h"), back=2000)
         server.acknowledge(0.00001)
 
-# Sent again together with new data.
+# A segment that repeats old data and has new data as well.
 client, server = connection(Side("198.51.100.7", 40007, 1000, entered), Side("192.0.2.80", 443, 77, left))
 client.send(0.01, "A", data("g", 600))
 client.send(0.3, "A", data("g", 1000), back=400)
 server.acknowledge(0.001)
 
-# Not looked at: resets, headers that are cut off or too short, later fragments.
+# Packets that the probe ignores: resets, headers that are cut off or too short, later fragments.
 client.send(0.01, "R", back=1200, keep=True)
 client.send(0.01, "A", data("g"), back=1000, cut=50)
 client.send(0.01, "A", data("g"), back=1000, keep=True, dataofs=3)

@@ -3,7 +3,7 @@
 from scapy.all import *
 
 eth = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
-# The list is in the reverse order of the path: A, then B, then C.
+# The list is in the reverse order of the path, which goes to A, then to B, then to C.
 A, B, C = "fc00:a::1", "fc00:b::1", "fc00:c::1"
 tcp = IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=1, dport=80)
 udp = UDP(sport=5, dport=6) / Raw(b"u" * 100)
@@ -19,14 +19,15 @@ packets += [eth / srv6(B, 1, nh=4) / tcp / Raw(b"x" * i) for i in range(7)]
 packets += [eth / srv6(C, 0, nh=4) / tcp for _ in range(5)]
 packets += [eth / srv6(A, 2) / udp for _ in range(4)]
 packets += [eth / Dot1Q(vlan=6) / srv6(B, 0, addresses=[B], nh=41) / IPv6(src="fd00::1", dst="fd00::2") / udp for _ in range(3)]
-# A reduced header: A is the destination only.
+# A reduced header: A is in the destination address and not in the list.
 packets += [eth / srv6(A, 2, addresses=[C, B], lastentry=1) / udp for _ in range(2)]
-# Too many left; a list that is longer than the header; type 0 and type 2 (mobile IPv6) routing headers.
+# A header with more segments left than its list has, a list that is longer than the header, and routing headers of type 0 and
+# of type 2 (mobile IPv6).
 packets += [eth / srv6(A, 4) / udp]
 packets += [eth / srv6(A, 1, addresses=[C], lastentry=5) / udp for _ in range(2)]
 packets += [eth / IPv6(src="2001:db8::1", dst=A) / IPv6ExtHdrRouting(type=0, addresses=[B], segleft=1) / udp for _ in range(3)]
 packets += [eth / IPv6(src="2001:db8::1", dst=A) / IPv6ExtHdrRouting(type=2, addresses=[B], segleft=1) / udp]
-# A list that is cut off; no routing header.
+# A list that is cut off, and a packet without a routing header.
 packets += [Ether(bytes(eth / srv6(A, 2) / udp)[:14 + 40 + 12])]
 packets += [eth / IPv6(src="2001:db8::1", dst=A) / udp, eth / tcp]
 for i, packet in enumerate(packets):

@@ -54,7 +54,7 @@ def connection(client, first, port=443, data=2, ip6=False, tag=None):
     return sport
 
 
-# Names, on any port, over both families, with tags; letters of both cases are one name.
+# Names on any port, over IPv4 and IPv6, and with VLAN tags. Upper and lower case give the same name.
 for i in range(4):
     connection(f"198.51.100.{i}", hello("www.example.com"), data=4)
 connection("198.51.100.9", hello("WWW.Example.COM"))
@@ -65,22 +65,24 @@ connection("198.51.100.11", hello("tagged.example.net"), tag=Dot1AD(vlan=7) / Do
 connection("198.51.100.12", hello("a" * 63 + "." + "b" * 30 + ".example"))
 connection("198.51.100.13", hello("xn--bcher-kva.example"), port=8443)
 connection("198.51.100.14", hello(b"odd\x01name\xff\"<>"))
-# Versions: old clients name one only; drafts and unknown ones.
+# Versions of TLS: old clients state one version only. Some clients state drafts and unknown versions.
 connection("198.51.100.20", hello("old.example", versions=None, legacy=0x0300), data=0)
 connection("198.51.100.21", hello("old.example", versions=None, legacy=0x0301), data=0)
 connection("198.51.100.22", hello("old.example", versions=None, legacy=0x0302), data=0)
 connection("198.51.100.23", hello("draft.example", versions=[0x7F1C, 0x0304]), data=0)
-# No name: none in the list of extensions, no extensions at all.
+# ClientHellos without a name: one has other extensions, one has no extensions.
 connection("198.51.100.30", hello())
 connection("198.51.100.31", hello(versions=None, extensions=b""))
-# Split: large keys stand before the name, which is in the second packet; after the name; within the name; early.
+# ClientHellos in two packets. Large keys before the name move it into the second packet; other packets end after the name,
+# within the name, or before all extensions.
 large = extension(51, bytes(1300))
 for name, cut in (("late.example", 1400), ("early.example", 200), ("within.example", 140), ("within.example", 20)):
     whole = hello(name, before=large if cut == 1400 else b"")
     connection("198.51.100.40", [whole[:cut], whole[cut:]])
-# The hello says more than there is behind it; the frame is longer than the packet.
+# A ClientHello that states a greater length than it has, and a frame that is longer than its packet.
 packets.append(Ether(bytes(eth / IP(src="198.51.100.41", dst="192.0.2.44") / TCP(sport=41000, dport=443, flags="PA") / Raw(hello("pad.example")[:60])) + b"\xee" * 60))
-# Malformed: extensions longer than the hello, an extension longer than all, a name longer than its list, another kind.
+# Malformed messages: extensions longer than the ClientHello, an extension longer than all extensions, a name longer than its
+# list, and a name of another type.
 broken = bytearray(hello("long.example"))
 at = 5 + 4 + 2 + 32 + 1 + 32 + 2 + 34 + 2
 broken[at : at + 2] = b"\x7f\xff"
@@ -89,7 +91,7 @@ connection("198.51.100.51", hello(extensions=extension(0x2A2A, b"") + struct.pac
 connection("198.51.100.52", hello(extensions=extension(0, struct.pack(">HBH", 8, 0, 600) + b"short")), data=0)
 connection("198.51.100.53", hello(extensions=server_name("kind.example", 7)), data=0)
 connection("198.51.100.54", hello(session=255)[:43] + b"\xff" + bytes(300), data=0)
-# Fast open: the ClientHello comes with the SYN. A client whose server asks for another hello.
+# Fast Open: the ClientHello comes with the SYN. Then a client whose server asks for a second ClientHello.
 packets.append(eth / IP(src="198.51.100.60", dst="192.0.2.44") / TCP(sport=42000, dport=443, flags="S") / Raw(hello("fast.example")))
 for seq in 1, 1 + len(hello("again.example")):
     packets.append(eth / IP(src="198.51.100.61", dst="192.0.2.44") / TCP(sport=42001, dport=443, flags="PA", seq=seq, ack=1) / Raw(hello("again.example")))
@@ -97,10 +99,10 @@ for seq in 1, 1 + len(hello("again.example")):
 sport = connection("198.51.100.62", hello("before.example"), data=1)
 there = IP(src="198.51.100.62", dst="192.0.2.44")
 packets += [eth / there / TCP(sport=sport, dport=443, flags="S"), eth / there / TCP(sport=sport, dport=443, flags="A") / Raw(b"not TLS")]
-# Cut off within the hello by the capture, after the TCP header, within it.
+# Packets that the capture has cut off: within the ClientHello, after the TCP header, and within the TCP header.
 whole = bytes(eth / there / TCP(sport=43000, dport=443, flags="PA", seq=1, ack=1) / Raw(hello("cut.example")))
 packets += [Ether(whole[:150]), Ether(whole[:58]), Ether(whole[:54]), Ether(whole[:44])]
-# Not TLS over TCP: HTTP, another record, SSL 2, UDP, a later fragment.
+# Packets that are not TLS over TCP: HTTP, another type of record, SSL 2, UDP, a later fragment.
 packets.append(eth / there / TCP(sport=43001, dport=80, flags="PA") / Raw(b"GET / HTTP/1.1\r\nHost: www.example.com\r\n\r\n"))
 packets.append(eth / there / TCP(sport=43002, dport=443, flags="PA") / Raw(DATA))
 packets.append(eth / there / TCP(sport=43003, dport=443, flags="PA") / Raw(b"\x80\x2e\x01\x00\x02" + bytes(43)))

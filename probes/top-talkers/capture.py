@@ -21,10 +21,10 @@ for host in range(10, 30):
     packets += [eth / ip(host) / ICMP() / Raw(b"p" * 56)]
 for host in range(10, 20):
     packets += [eth / Dot1Q(vlan=3) / ip6(host) / IPv6ExtHdrHopByHop() / UDP() / Raw(b"u" * 20)] * 2
-# A later fragment counts, too, and so does a packet that is cut after the IP header.
+# The probe also counts a later fragment, and a packet that is cut off after the IP header.
 packets += [eth / IP(src="198.51.100.1", dst="192.0.2.1", frag=185, proto=17) / Raw(b"f" * 500)]
 packets += [Ether(bytes(eth / ip(2) / UDP())[:34])]
-# No IP packets: ARP, a header that is cut off, a wrong version.
+# Packets that are not IP: ARP, an IP header that is cut off, a wrong version.
 packets += [eth / ARP(psrc="192.0.2.1", pdst="192.0.2.9") for _ in range(3)]
 packets += [Ether(bytes(eth / ip(3) / UDP())[:30])]
 packets += [eth / IP(src="198.51.100.3", dst="192.0.2.1", version=7) / UDP()]

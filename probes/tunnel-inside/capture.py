@@ -28,7 +28,8 @@ packets += [eth / out6 / GRE(key_present=1, key=4242, seqnum_present=1, sequence
 packets += [eth / out4 / tcp for _ in range(3)]  # protocol 4: IP in IP
 packets += [eth / IP(src="198.51.100.1", dst="198.51.100.2", proto=41) / udp6 for _ in range(4)]
 packets += [eth / IPv6(src="2001:db8:1::1", dst="2001:db8:1::2", nh=4) / tcp for _ in range(3)]
-# PPTP (GRE version 1); VXLAN without a VNI; a cut tunnel header; an inside that is cut off within its IP header; no tunnel.
+# PPTP (GRE version 1), VXLAN without a VNI, a tunnel header that is cut off, an inner packet that ends within its IP header,
+# and a packet without a tunnel.
 packets += [eth / out4 / GRE(version=1, key_present=1, key=5, proto=0x880B) / Raw(bytes(20))]
 packets += [eth / out4 / UDP(sport=50000, dport=4789) / Raw(bytes(40))]
 packets += [Ether(bytes(eth / out4 / vxlan(77) / inner_eth / tcp)[:46])]

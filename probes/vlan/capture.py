@@ -14,7 +14,7 @@ packets += [eth / Dot1Q(vlan=0, prio=7) / ip / ICMP() for _ in range(3)]
 packets += [eth / Dot1AD(vlan=100) / Dot1Q(vlan=10) / ip6 / UDP() / Raw(b"q" * 300) for _ in range(5)]
 packets += [eth / Dot1Q(vlan=100) / Dot1Q(vlan=20, prio=3) / ARP(psrc="192.0.2.1", pdst="192.0.2.9") for _ in range(4)]
 packets += [eth / Dot1AD(vlan=7, prio=1) / Dot1Q(vlan=8) / Dot1Q(vlan=9) / ip / TCP() for _ in range(2)]
-# Two tags, of which the second is cut off. (A frame that ends right behind its first tag does not get as far as TC.)
+# Two tags, of which the second one is cut off. (The kernel does not pass a frame that ends right after its first tag to TC.)
 packets += [Ether(bytes(eth / Dot1Q(vlan=30) / Dot1Q(vlan=31) / ip)[:20])]
 packets += [Ether(src=eth.src, dst=eth.dst, type=0x88CC) / Raw(b"\x02\x07\x04" + bytes(30))]
 for i, packet in enumerate(packets):

@@ -111,7 +111,7 @@ pub fn dispatcher(bpffs: &Path, namespace: &Namespace, interface: &str, hook: &s
     anyhow::bail!("no dispatcher at {hook} of {interface}")
 }
 
-/// Takes a dispatcher off its interface as another program would: by its link, or by its filter.
+/// Detaches a dispatcher from its interface as another program would: by its link, or by its filter.
 pub fn detach(bpffs: &Path, namespace: &Namespace, interface: &str, hook: &str) -> Result<()> {
     let pins = dispatcher(bpffs, namespace, interface, hook)?;
     for entry in std::fs::read_dir(&pins)? {

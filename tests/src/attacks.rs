@@ -153,7 +153,7 @@ fn dns_amplification() -> RuleScene {
         let id = |second, number| (second * 1000 + number) as u16;
         let ask = |second, number| {
             let mut bytes = dns(0, 40_000, 53, id(second, number), &QUESTION);
-            // The frame goes the other way: from the client to a server.
+            // The frame goes in the other direction: from the client to a server.
             let (source, destination) = (client.octets(), address(1 + number % 4).octets());
             bytes[26..30].copy_from_slice(&source);
             bytes[30..34].copy_from_slice(&destination);
@@ -215,7 +215,7 @@ fn retransmissions() -> RuleScene {
         bytes[SEQUENCE..SEQUENCE + 4].copy_from_slice(&(1 + 100 * index as u32).to_be_bytes());
         bytes
     };
-    // The interval, in segments, at which a segment is sent twice.
+    // `repeated` tells for a second how often segments are sent twice: if it returns 8, every eighth segment.
     let transfer = |repeated: &dyn Fn(u64) -> u64| {
         let mut all = Timeline::default();
         for second in 0..SECONDS {

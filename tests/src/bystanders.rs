@@ -52,7 +52,7 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// The hooks of the probe under test, in front of it.
+    /// Hooks of other programs that run before the probe under test.
     pub const BESIDE: Self =
         Self { xdp: MON0, mode: "native", tc: &[MON0, MON1], abroad: false, frags: false };
     /// The same bystanders beside probes for packets of several buffers, such as those of the library.

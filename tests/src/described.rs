@@ -37,7 +37,7 @@ pub fn check(method: &str, target: &str, status: u16) {
             Some(None) => status == 405 || is_guards(status),
             None => status == 404 || is_guards(status),
         };
-    // `default` of every answer.
+    // The answer `default` of every operation describes these statuses.
     let is_servers_own = matches!(status, 429 | 500 | 503);
     assert!(as_described || is_servers_own, "{status} is not described for {method} {path}");
 }

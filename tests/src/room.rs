@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 /// The file that takes the room.
 const FILLER: &str = "filler";
-/// Reserved in steps of this size at first.
+/// The size of the first steps in which the room is taken.
 const STEP: u64 = 64 << 20;
 
 /// The room of the file system that is mounted at a directory.

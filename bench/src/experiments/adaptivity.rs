@@ -11,7 +11,8 @@ use crate::frame::table::Table;
 use crate::scenes::adaptive::{ALL, Kind, Probe};
 
 const WANTED: [u32; 6] = [1, 10, 25, 50, 75, 100];
-/// The goal: at one feature the adaptive probe takes at least this many times as long.
+/// The goal for one feature: the adaptive probe takes at least this many times as long as the fully adaptive
+/// probe.
 const GOAL: f64 = 10.0;
 
 pub fn run(bench: &Bench) -> Result<Section> {
@@ -78,7 +79,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
             let mut adaptive = Probe::new(bench, Kind::Adaptive, hook, wanted)?;
             let mut fully = Probe::new(bench, Kind::FullyAdaptive, hook, wanted)?;
             let mut probes = [&mut fully, &mut adaptive, &mut non, &mut empty];
-            // The fully adaptive probe has two turns.
+            // The fully adaptive probe is measured twice in each round.
             let mut ns = |which: usize| probes[which.saturating_sub(1)].time(repeat);
             let ns = Turns(in_turns(bench.rounds(15, 1), &mut ns)?);
             let mut packet = |which: usize| probes[which.saturating_sub(1)].packet(packets);
@@ -140,7 +141,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// The nanoseconds of the ways, measured in turns: fully adaptive, the same again, adaptive, non-adaptive, empty.
+/// The nanoseconds of each way, measured in turns: fully adaptive, fully adaptive again, adaptive, non-adaptive,
+/// empty.
 struct Turns([Sample; 5]);
 
 impl Turns {
@@ -150,7 +152,7 @@ impl Turns {
         [empty, non, adaptive, fully].map(Estimate::of)
     }
 
-    /// Returns how many times as long as the fully adaptive probe the adaptive one takes.
+    /// Returns the time of the adaptive probe, divided by the time of the fully adaptive probe.
     fn ratio(&self) -> Estimate {
         Estimate::of_ratio(&self.0[2], &self.0[0])
     }

@@ -16,7 +16,7 @@ use crate::frame::site::Site;
 use crate::frame::table::{Table, met};
 
 const PROBE: &str = "/v1/probes/talkers";
-/// The scene of the goal.
+/// The size of the case for which there is a goal.
 const WINDOWS: u64 = 360;
 const KEYS: u32 = 30_000;
 /// The goals: milliseconds, and bytes of an answer.
@@ -73,13 +73,14 @@ TP_PROBE(count, packet)
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 "#;
 
-/// A kind of windows.
+/// A kind of windows from which the daemon makes charts.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
-    /// True if each window begins anew, false if the metric counts from the beginning.
+    /// True if each window begins at zero, false if the metric counts from the deployment on.
     resets: bool,
-    /// True if keys have 16 bytes and values four numbers, else 4 bytes and two.
+    /// True if keys have 16 bytes and values four numbers; false if keys have 4 bytes and values
+    /// two numbers.
     is_wide: bool,
 }
 
@@ -226,7 +227,7 @@ impl Scene {
         Ok(Measured { ms, bytes, processor_ms, peak_kib })
     }
 
-    /// Adds up a chart: of all keys, or of one.
+    /// Adds up the numbers of a chart of all keys, or of one key.
     fn check(&self, path: &str) -> Result<()> {
         let chart = self.daemon.json(&path.replace("field=bytes", "field=packets"));
         let series = chart["series"].as_array().context("the keys of the chart")?;

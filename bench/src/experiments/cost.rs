@@ -119,7 +119,7 @@ fn programs(bench: &Bench, hook: &str) -> Result<Vec<(&'static str, Value)>> {
         (STEPS, program("", spin, json!([]))),
     ];
     if bench.quick {
-        // A measurement comes every 5 s.
+        // The daemon measures every 5 s.
         programs.truncate(1);
         return Ok(programs);
     }

@@ -1,4 +1,5 @@
-//! Where to decide: rules at each node against one rule over all nodes, on the same attacks.
+//! A comparison of two places for decisions: rules at each node, and one rule over all nodes, on
+//! the same attacks.
 
 use std::fmt::Write as _;
 

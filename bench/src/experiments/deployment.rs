@@ -16,9 +16,9 @@ use crate::frame::table::Table;
 use crate::scenes::bcc::Bcc;
 use crate::scenes::probes::{many_maps, nameless, unique, with_snapshot};
 
-/// The goal: twins take at most this many times as long.
+/// The goal: a deployment with twins takes at most this many times as long as one without.
 const TWINS: f64 = 1.10;
-/// The goal: BCC's twins take at least this many times as long as ours.
+/// The goal: the deployment of twins with BCC takes at least this many times as long as with the daemon.
 const BCC: f64 = 5.0;
 /// The goal for a known source, in milliseconds from PUT to attached.
 const KNOWN: f64 = 10.0;
@@ -34,7 +34,7 @@ struct Times {
     bcc: Option<[Sample; 2]>,
     clang: f64,
     daemon: f64,
-    /// The number of deployments that took the times in `clang` and `daemon`.
+    /// The number of deployments that are added up in `clang` and `daemon`.
     deployments: u64,
 }
 
@@ -153,7 +153,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// The figures of a claim: by the number of maps, and of probes of the library.
+/// The numbers for a claim: by the number of maps, and by the probe of the library.
 #[derive(Default)]
 struct Found {
     by_maps: Vec<(usize, Estimate)>,
@@ -212,7 +212,7 @@ fn measure(
     let before = ProcessorTime::of(daemon.pid())?;
     let (mut both, mut deployments, mut uncounted) = ([Sample::default(), Sample::default()], 0, 0);
     let compared = Comparison::measure(rounds, |way| {
-        // BCC has its turn once a round, before the first way.
+        // BCC is measured once in each round, before the first way.
         if let (0, Some(bcc)) = (deployments % WAYS, bcc.as_mut()) {
             for copies in if deployments % 2 == 0 { [1, 2] } else { [2, 1] } {
                 both[copies - 1].add(bcc.deploy(maps, copies, "mon0")?);
@@ -225,7 +225,8 @@ fn measure(
     })?;
     let after = ProcessorTime::of(daemon.pid())?;
     let known = Comparison::measure(rounds, |way| {
-        // The configuration without snapshots has been compiled with the other's object: the source is the same.
+        // The compiled object of the other configuration serves the configuration without snapshots, because the
+        // source is the same.
         deploy(daemon, if way == Way::Base { &single } else { &twins })
     })?;
     Ok(Times {

@@ -1,4 +1,4 @@
-//! The dispatcher: the time that it adds to a packet, without that of the probes' programs.
+//! The time that the dispatcher adds to a packet, without the time of the probes' programs.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use crate::scenes::returns;
 use crate::scenes::runs::run as run_program;
 
 const CHAINS: [usize; 5] = [1, 2, 4, 8, 16];
-/// The goals: nanoseconds for one probe, and for each further one.
+/// The goals in nanoseconds: for one probe, and for each further probe.
 const FIRST: f64 = 1.0;
 const FURTHER: f64 = 2.0;
 const COUNTERS: &str = include_str!("../../bpf/counters.bpf.c");
@@ -256,10 +256,9 @@ impl Chain {
         })
     }
 
-    /// Loads a program of an object, and opens it by its id. With `at`, attaches it there at the XDP hook in
-    /// the monitored namespace. The kernel calls a program directly only while the program is attached at XDP
-    /// somewhere. Otherwise each run begins with the kernel's preparation of the program, which takes longer
-    /// than many packets.
+    /// Loads a program of an object, and opens it by its id. With `at`, attaches the program at the XDP hook of this interface
+    /// in the monitored namespace. The kernel calls a program directly only while the program is attached at XDP somewhere.
+    /// Otherwise each run begins with the kernel's preparation of the program, which takes longer than many packets.
     fn load(self, ebpf: &mut Ebpf, name: &str, at: Option<(&Site, &str, XdpMode)>) -> Result<Program> {
         let program = ebpf.program_mut(name).context("no program")?;
         let id = if self.hook == "xdp" {

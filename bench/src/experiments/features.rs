@@ -18,11 +18,11 @@ use crate::scenes::probes::nameless;
 use crate::scenes::sender::Sender;
 
 const FEATURES: u64 = 15;
-/// The first feature that counts packets, and the first ones whose keys are addresses, and ports.
+/// The number of the first feature that counts packets, and of the first features whose keys are addresses, and ports.
 const PACKETS: u64 = 5;
 const ADDRESSES: u64 = 7;
 const PORTS: u64 = 11;
-/// The goals: times the packets per second of the best exporter, at one feature and at all.
+/// The goals: the probe's packets per second divided by those of the best exporter, at one feature and at all features.
 const GOALS: [(u64, f64); 2] = [(1, 10.0), (FEATURES, 5.0)];
 const METRICS: &str = "/v1/probes/flows/metrics";
 
@@ -148,7 +148,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
         could take only 41 ns."
             .to_owned();
     for (which, (features, goal)) in GOALS.into_iter().enumerate() {
-        // The best peer is the one with the smallest advantage of the probe over it.
+        // The best exporter is the one over which the probe has the smallest advantage.
         let best = |exports: bool| {
             let of = against.iter().filter(|(exporter, _)| exporter.exports() == exports);
             of.min_by(|(_, one), (_, other)| one.times(which).value.total_cmp(&other.times(which).value))
@@ -183,8 +183,8 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// The nanoseconds of a packet, measured in turns: an exporter, the same again, the probe with each number of features that
-/// has a goal, an empty program.
+/// The nanoseconds per packet, measured in turns: an exporter, the same exporter again, the probe with each number of
+/// features that has a goal, and an empty program.
 struct Against([Sample; 5]);
 
 impl Against {
@@ -252,7 +252,7 @@ impl Flows {
         ingress["source"] = source.into();
         ingress["verdict"] = "enforce".into();
         ingress["hook"] = hook.into();
-        // A mode is for XDP only.
+        // Only XDP has a mode.
         ingress.as_object_mut().context("an object")?.remove("mode");
         ingress["defines"]["FEATURES"] = features.to_string().into();
         let status = daemon.put("/v1/probes/flows", &config).expect(201).json();

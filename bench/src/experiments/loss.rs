@@ -14,13 +14,13 @@ use crate::scenes::placebo::Placebo;
 use crate::scenes::slices::{Scene, Slice, Subject};
 use crate::scenes::triples::{self, MS, Place, Triple};
 
-/// The interval from which a slice has one window.
+/// The interval from which on a slice of time contains one window.
 const SPARSE: Duration = Duration::from_millis(100);
 /// The least length of a slice with several windows, in nanoseconds.
 const SEVERAL: u64 = 60 * MS;
-/// The column of the placebo.
+/// The index of the column with the placebo.
 const PLACEBO: usize = 6;
-/// The goal of more processor time per packet in percent, at 10 ms and from 300 ms on.
+/// The goals for the additional processor time per packet in percent: at 10 ms, and from 300 ms on.
 const GOALS: [(u64, f64); 2] = [(10, 0.5), (300, 0.05)];
 
 /// The cases: the interval in milliseconds (0: none, the null comparison), and the duration in seconds.
@@ -144,7 +144,7 @@ struct Measured {
     windows: usize,
 }
 
-/// Measures the daemon's windows, or a placebo that burns this much instead of each.
+/// Measures the daemon's windows, or a placebo that takes this much processor time instead of each window.
 fn measure_case(
     interval: Option<Duration>,
     placebo: Option<Duration>,

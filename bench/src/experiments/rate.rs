@@ -22,7 +22,7 @@ const TIME: f64 = 300.0;
 const PER_HOOK: usize = 16;
 /// The length of a slice for counting windows.
 const SLICE: Duration = Duration::from_secs(2);
-/// Probes, and the interval of their windows in milliseconds.
+/// The cases: the number of probes, and the interval of their windows in milliseconds.
 const CASES: [(usize, u64); 7] = [(1, 1_000), (1, 100), (1, 10), (10, 10), (100, 100), (100, 20), (100, 10)];
 /// The steps without a daemon, and their interval in milliseconds.
 const BARE: [(Bare, u64); 6] = [
@@ -139,7 +139,7 @@ struct Rates {
     rate: Sample,
     /// Microseconds of each window.
     time: Sample,
-    /// The time of a window in a slice, divided by that in the slice before.
+    /// The time of a window in a slice, divided by the time of a window in the previous slice.
     null: Sample,
 }
 
@@ -160,7 +160,8 @@ fn measure(bench: &Bench, probes: usize, interval: u64) -> Result<Rates> {
     let slice = if bench.quick { SLICE / 10 } else { SLICE.max(Duration::from_millis(5 * interval)) };
     let mut rates = Rates::default();
     let mut last = None;
-    // The goal's own case, a window that is due alone, has the widest interval and so the most slices.
+    // The case of the goal, a window that is due alone, has the widest confidence interval, and
+    // therefore the most slices.
     let slices = if (probes, interval) == (1, 10) { 40 } else { 10 };
     // The first slice is a warm-up.
     for number in 0..=bench.rounds(slices, 1) {
@@ -188,7 +189,8 @@ struct Edge {
 }
 
 impl Edge {
-    /// Returns the moment before a slice. The daemon's time for the answer is not in the slice.
+    /// Returns the moment before a slice. The time that the daemon takes for this answer is outside
+    /// of the slice.
     fn before(daemon: &Daemon) -> Result<Self> {
         let closed = closed(daemon)?;
         Ok(Self { at: Instant::now(), closed, processor: processor_seconds(daemon.pid())? })

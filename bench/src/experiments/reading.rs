@@ -17,7 +17,7 @@ use crate::frame::table::Table;
 
 /// The goal for the median of the default method's grace period, in microseconds.
 const GRACE: f64 = 1000.0;
-/// The longest time until all readings are done, and packets are counted.
+/// The longest time until all readings are done and enough packets are counted.
 const PACKETS: Duration = Duration::from_secs(300);
 const METRICS: &str = "/v1/probes/probe/metrics";
 
@@ -96,7 +96,7 @@ fn dropping(interface: &str) -> Value {
 #[derive(Default)]
 struct Reads {
     reads_ms: Sample,
-    /// Each second reading, divided by the previous one.
+    /// The time of each second reading, divided by the time of the previous reading.
     null: Sample,
     quiesce_us: Sample,
     healthz_ms: Sample,
@@ -106,8 +106,8 @@ struct Reads {
 }
 
 impl Reads {
-    /// Reads this many times, and until this many packets are counted: the generator pauses for longer than ten
-    /// readings take.
+    /// Reads at least this many times, and until this many packets are counted: the pauses of the generator are
+    /// longer than ten readings.
     fn take(daemon: &Daemon, count: u64, packets: u64) -> Result<Self> {
         let mut out = Self::default();
         // The first reading closes the window before the measurement.

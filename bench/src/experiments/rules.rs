@@ -1,4 +1,5 @@
-//! An attack that is watched coarsely, finely, and finely on demand: the vision of the paper (Fig. 1).
+//! An attack that three monitors watch: a coarse one, a fine one, and one that becomes fine when a
+//! rule fires. This is the vision of the paper (Fig. 1).
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::scenes::attack::{self, FLOOD, INTERVAL, ORDINARY, Round, SAMPLE, Time
 
 /// The goal of the time from the end of a window to the new probe, in milliseconds.
 const REACTION: f64 = 30.0;
-/// The empty program comes first, and fine on demand twice: the null comparison.
+/// The ways, with the empty program first. The way "fine on demand" is there twice, for the null
+/// comparison.
 const WAYS: [Watch; 5] = [Watch::Empty, Watch::Coarse, Watch::Fine, Watch::OnDemand, Watch::OnDemand];
 const NAMES: [&str; 5] = ["empty", "always coarse", "always fine", "fine on demand", "fine on demand, again"];
 const FINE: usize = 2;
@@ -113,7 +115,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// The last round of each way over time.
+/// Draws the last round of each way over time.
 fn figure(all: &[Vec<Round>; WAYS.len()]) -> Figure {
     let curves = NAMES.into_iter().zip(all).take(ON_DEMAND + 1).map(|(name, rounds)| {
         let points = rounds.last().map(|round| round.curve.as_slice()).unwrap_or_default();

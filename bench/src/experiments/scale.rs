@@ -1,4 +1,4 @@
-//! Slopes: what each further interface, probe, window, collector and sending CPU costs.
+//! The cost of each further interface, probe, window, collector and sending CPU, as the slope of a line.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::scenes::pairs::pairs;
 
 const INTERFACES: [usize; 5] = [1, 4, 16, 64, 256];
 const PROBES: [usize; 5] = [1, 10, 100, 500, 1000];
-/// The number of interfaces in the table about probes that run beside each other.
+/// The number of interfaces in the table about probes at the same interfaces.
 const BESIDE: usize = 40;
 const WINDOWS: [usize; 3] = [1, 100, 1000];
 const COLLECTORS: [usize; 4] = [1, 16, 64, 256];
@@ -279,7 +279,7 @@ fn probes(bench: &Bench) -> Result<(Table, String)> {
             deployed.to_string(),
             format!("{each:.1}"),
             format!("{:.1}", resident as f64 / 1024.0),
-            // A few more probes are not enough to tell the cost of each.
+            // A few more probes are too few for a measurement of the cost of each probe.
             if broken.is_empty() {
                 format!("{:.1}", resident.saturating_sub(last) as f64 / (deployed - before) as f64)
             } else {

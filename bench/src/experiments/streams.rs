@@ -19,11 +19,13 @@ use crate::frame::section::{Claim, Section};
 use crate::frame::table::Table;
 use crate::scenes::pairs::pairs;
 
-/// The rounds of each way; every one has a stream of its own, which the probes name.
+/// The rounds of each way. Each round has its own stream, whose name is in the configurations of the
+/// probes.
 const ROUNDS: u64 = 5;
 /// The most probes of an interface at XDP.
 const PER_HOOK: usize = 16;
-/// The goals, per second and in times of the processor time that renders the document.
+/// The goals: windows or entries per second, and the processor time divided by that of rendering the
+/// document.
 const SMALL_NATS: f64 = 5_000.0;
 const LARGE_NATS: f64 = 30_000.0;
 const LARGE_KAFKA: f64 = 5_000.0;
@@ -33,7 +35,8 @@ const RENDERED: f64 = 2.0;
 /// The most entries that a packet adds.
 const STEP: u32 = 1_000;
 
-/// A source that adds many entries for each packet, so that few packets make a window of any size.
+/// A source that adds many entries for each packet, so that few packets are enough for a window of
+/// any size.
 const SOURCE: &str = r#"
 #include <twinprobe.h>
 
@@ -53,7 +56,7 @@ TP_PROBE(count, packet)
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 "#;
 
-/// Windows that wait.
+/// Windows that wait for the stream.
 struct Case {
     name: &'static str,
     probes: usize,
@@ -63,11 +66,11 @@ struct Case {
     ways: &'static [Way],
 }
 
-/// A receiver, and the goal for it.
+/// A receiver, and the rate that it should reach.
 struct Way {
     name: &'static str,
     receiver: Receiver,
-    /// The least windows, or entries of a table, per second.
+    /// The least number of windows per second, or of entries of a table.
     goal: Option<f64>,
 }
 
@@ -179,7 +182,7 @@ struct Scene {
     rendering: f64,
 }
 
-/// The figures of the rounds: seconds of all windows.
+/// The results of the rounds: the number of seconds for all windows.
 #[derive(Default)]
 struct Measured {
     wall: Sample,
@@ -247,7 +250,7 @@ impl Scene {
                 }
             }
             Receiver::Kafka { exactly_once } => {
-                // A new broker is slow at first: the rounds share one.
+                // A new broker is slow at first, so all rounds use the same broker.
                 let broker = KafkaBroker::new()?;
                 let brokers = [format!("127.0.0.1:{}", broker.ports[0])];
                 for round in rounds {
@@ -296,7 +299,7 @@ impl Scene {
         (0..64).map(name).find(waits).context("a collector whose windows wait")
     }
 
-    /// Windows per second, or entries per second of windows that are tables.
+    /// The number of windows per second, or of entries per second for windows that are tables.
     fn rate(&self, measured: &Measured) -> Sample {
         let count = if self.entries >= 500 { self.windows * self.entries } else { self.windows };
         measured.wall.values().iter().map(|seconds| count as f64 / seconds).collect()

@@ -58,7 +58,7 @@ impl Document<'_> {
 fn with_claims(text: &str, link: &str, rows: &str) -> String {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let is_old = |line: &str| line.starts_with('|') && line.contains(link);
-    // The rows stay where they were.
+    // The rows of the table stay in their places.
     let at = lines.iter().position(|line| is_old(line)).unwrap_or(lines.len());
     let (before, behind) = lines.split_at(at);
     let kept: String = behind.iter().filter(|line| !is_old(line)).copied().collect();
@@ -113,7 +113,7 @@ mod tests {
             let name = experiment.name;
             let page = pages.join(format!("{name}.md"));
             let text = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
-            // A title, an empty line, `**question?** method`.
+            // The page begins with a title, an empty line, and `**question?** method`.
             let first = text.lines().nth(2).unwrap_or_default();
             let method = first.strip_prefix("**").and_then(|first| first.split_once("?** "));
             let (_, method) = method.with_context(|| format!("{name}: no question and method in {first}"))?;

@@ -12,7 +12,7 @@ use plotters::prelude::*;
 use super::paired::Estimate;
 
 const PANEL: (u32, u32) = (420, 360);
-/// Colours that colour-blind readers can tell apart (Okabe and Ito).
+/// Colours that people with colour blindness can distinguish (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -107,7 +107,8 @@ impl Figure {
 }
 
 impl Panel {
-    /// Returns the upper corner with fewer points below it.
+    /// Returns the upper corner of the figure that has fewer points below it, as the place of the
+    /// legend.
     fn legend(&self, (x_axis, x): (Axis, [f64; 2]), (y_axis, y): (Axis, [f64; 2])) -> SeriesLabelPosition {
         let high = self.curves.iter().flat_map(|curve| &curve.points);
         let high = high.filter(|(_, value)| y_axis.part(y, value.high) > 0.5);
@@ -189,7 +190,8 @@ impl ValueFormatter<f64> for Scale {
         } else if kilo.abs() >= 10.0 {
             format!("{kilo} k")
         } else {
-            // Nine digits at most, without the inexact digits of arithmetic.
+            // The number has nine digits at most, so that the inexact digits of floats are left
+            // out.
             format!("{}", (value * 1e9).round() / 1e9)
         }
     }

@@ -79,7 +79,8 @@ fn describe(busy: f64, stolen: f64) -> String {
     }
 }
 
-/// Returns when and on what kind of machine this runs: enough to compare runs, nothing that names the machine.
+/// Returns the time of the run and the kind of machine: enough to compare runs, but nothing that identifies
+/// the machine.
 pub fn describe_machine() -> Result<String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let release = release.trim().split('-').next().unwrap_or_default();

@@ -127,7 +127,7 @@ pub fn in_turns<const WAYS: usize>(
     Ok(samples.map(|values: Vec<f64>| values.into_iter().collect()))
 }
 
-/// Two ways, measured in turns, the first one twice.
+/// Two ways that are measured in turns, the first one twice in each round.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     pub base: Sample,

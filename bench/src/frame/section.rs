@@ -26,14 +26,14 @@ pub struct Section {
     pub claims: Vec<Claim>,
 }
 
-/// A row of the table of claims: a claim of the paper or a goal of ours.
+/// A row of the table of claims: a claim of the paper, or a goal of this project.
 #[derive(Debug)]
 pub struct Claim {
     pub claim: &'static str,
     /// The figure of the paper, or the goal.
     pub paper: &'static str,
     pub ours: String,
-    /// The figures of others.
+    /// The figures of other systems.
     pub peers: String,
 }
 

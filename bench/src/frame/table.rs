@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// A table.
+/// A table of a report.
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: Vec<String>,

@@ -25,7 +25,7 @@ const METRICS: &str = "/v1/probes/probe/metrics";
 pub enum Kind {
     /// No features: the program drops the packet, and does nothing else.
     Empty,
-    /// All features, whichever are switched on.
+    /// The program has all features, whichever are switched on.
     NonAdaptive,
     /// All features are in the program, which checks at run time which of them are switched on.
     Adaptive,

@@ -63,7 +63,8 @@ pub struct Round {
     pub packets: u64,
     /// The packets that the fine probe has seen.
     pub fine_packets: u64,
-    /// The times from the first packet of the flood until the rule has fired, and until there is a window with flows of it.
+    /// The times from the first packet of the flood until the rule has fired, and until a window contains flows of the
+    /// flood.
     pub detected_ms: Option<f64>,
     pub shown_ms: Option<f64>,
     /// The time from the end of the window at which the rule fired until packets reached the fine probe.
@@ -134,7 +135,7 @@ fn deploy(site: &Site, daemon: &Daemon, watch: Watch) -> Result<()> {
         }
     };
     if watch == Watch::OnDemand {
-        // After this, the daemon has compiled the source already, as for an earlier probe.
+        // After this, the daemon has already compiled the source, as it has if an earlier probe used it.
         put("fine", &fine(site)?);
         daemon.delete("/v1/probes/fine").expect(204);
     }
@@ -181,7 +182,8 @@ fn sender(site: &Site, cpu: usize, kind: Kind) -> Result<Generator> {
     Generator::new(site.topology.generator(), "gen0", options)
 }
 
-/// The programs that the interface had during the round: each added or removed probe makes another dispatcher program.
+/// The programs that the interface had during the round. Each addition or removal of a probe makes another dispatcher
+/// program.
 #[derive(Default)]
 struct Dispatchers(Vec<Program>);
 
@@ -252,7 +254,7 @@ impl Watcher<'_> {
         let seconds = begun.elapsed().as_secs_f64();
         self.round.ns_per_packet = counted.per_run_since(first);
         self.round.packets = counted.runs - first.runs;
-        // The two counts are taken one after the other.
+        // The two counts are read one after the other, so that they may differ a little.
         let missing = arrived.abs_diff(self.round.packets);
         ensure!(20 * missing <= arrived, "{arrived} packets arrived, {} counted", self.round.packets);
         self.round.daemon_ms = 1e3 * (ProcessorTime::of(self.daemon.pid())?.own - processor.own) / seconds;

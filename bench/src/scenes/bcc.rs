@@ -1,4 +1,4 @@
-//! Programs of others that are measured beside ours, if they are here.
+//! Programs of other projects that are measured beside the daemon, if they are installed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use twinprobe_tests::Namespace;
 
-/// BCC in a process that stays: the start of Python and of BCC is not measured.
+/// BCC in a process that continues to run, so that the start of Python and BCC is not measured.
 #[derive(Debug)]
 pub struct Bcc {
     child: Child,

@@ -19,7 +19,7 @@ const INTERVAL_TEXT: &str = "500ms";
 const RULE: &str = "decisions";
 /// SYNs per second without an attack.
 pub const QUIET: u64 = 300;
-/// The longest time until an attack is found, and the time for which a network is cut.
+/// The longest time until an attack is found. It is also the time for which a network is cut.
 pub const LIMIT: Duration = Duration::from_secs(4);
 /// The longest time until a cut network finds the attack afterwards.
 const AFTER: Duration = Duration::from_secs(12);
@@ -51,11 +51,11 @@ pub struct Scenario {
 pub struct Outcome {
     pub rounds: usize,
     pub fired: usize,
-    /// Milliseconds from the end of the window until packets are at the fine probe of the last attacked node, and from
-    /// the beginning of the attack.
+    /// The milliseconds until the fine probe of the last attacked node gets packets: from the end of the window, and
+    /// from the beginning of the attack.
     pub reaction: Sample,
     pub found: Sample,
-    /// Milliseconds from the end of the cut until the last attacked node has the fine probe.
+    /// The milliseconds from the end of the cut until the last attacked node has the fine probe.
     pub after: Sample,
     /// Bytes per second between a node and the centre.
     pub bytes: Sample,
@@ -78,7 +78,7 @@ fn fine() -> Result<Value> {
 fn coarse() -> Result<Value> {
     let mut config = nameless("tcp-flags", "mon0")?;
     config.as_object_mut().context("a configuration")?.remove("egress");
-    // Each window counts anew, so that a sum over nodes needs no window before it.
+    // Each window begins at zero, so that a sum over nodes needs no earlier window.
     let metrics = config["ingress"]["metrics"].as_array_mut().context("metrics")?;
     metrics.truncate(1);
     metrics[0]["init"] = true.into();

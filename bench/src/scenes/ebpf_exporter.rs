@@ -14,7 +14,7 @@ use twinprobe_tests::wait::wait_for;
 
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9435);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The place where `setup/install.sh --bench` puts it.
+/// The path at which `setup/install.sh --bench` installs ebpf_exporter.
 const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench-tools/bin/ebpf_exporter");
 
 /// An exporter at work. A drop kills the process.

@@ -20,7 +20,8 @@ use crate::scenes::sender::Sender;
 const RATE: u64 = 100_000;
 /// The time for an exporter to start, and to handle the packets that have arrived.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The time without use of a processor after which an exporter has handled everything: some work by timers.
+/// The time without use of a processor after which an exporter has handled everything. Some exporters work only when
+/// timers expire.
 const IDLE: Duration = Duration::from_millis(400);
 
 /// A program by others that sees each packet.
@@ -147,7 +148,7 @@ impl Exporter {
         .collect();
         let said = File::create(directory.path().join("said"))?;
         let started = site.topology.monitor().enter(|| {
-            // The thread that starts it ends with it.
+            // The process ends with the thread that starts it.
             pin_to_cpu(LOADED)?;
             Command::new(&command[0])
                 .args(&command[1..])

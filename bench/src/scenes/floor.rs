@@ -1,5 +1,5 @@
-//! The least processor time of a window after a pause: the kernel's part for a wait, a visit to the other
-//! processors, and a write with a sync.
+//! The least processor time that a window can take after a pause: the kernel's part for a wait, for a visit to each
+//! other processor, and for a write with a sync.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -1,4 +1,4 @@
-//! Interfaces in any number.
+//! Any number of pairs of interfaces.
 
 use anyhow::Result;
 use twinprobe_tests::Topology;

@@ -1,4 +1,4 @@
-//! Packets by the processor time of each.
+//! Sends packets, and measures the processor time of each packet.
 
 use anyhow::Result;
 use twinprobe_tests::measure::{Sample, own_processor_seconds};

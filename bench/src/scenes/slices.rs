@@ -24,7 +24,7 @@ pub struct Scene {
     topology: Topology,
 }
 
-/// The process whose work is compared with its rest.
+/// The process that works in some slices and rests in others.
 #[derive(Debug)]
 pub enum Subject<'a> {
     Daemon(&'a Daemon),

@@ -12,7 +12,7 @@ pub const MS: u64 = 1_000_000;
 /// The length of a slice with one window in nanoseconds: long enough for all work that the daemon does for the window,
 /// and no longer, since a longer slice adds noise.
 const SLICE: u64 = 40 * MS;
-/// The time before a slice with the daemon, in which it makes up for missed work, in nanoseconds.
+/// The time in nanoseconds before a slice with the daemon, in which the daemon finishes delayed work.
 const SETTLE: u64 = 20 * MS;
 /// The time before a slice without the daemon, in nanoseconds.
 const STOPPING: u64 = 5 * MS;
@@ -21,16 +21,16 @@ const LEAD: u64 = 5 * MS;
 /// The number of times that frames are sent for each triple.
 const ATTEMPTS: usize = 5;
 
-/// The place of slices in time.
+/// The moments at which slices begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Slices around multiples of this many nanoseconds since the Unix epoch, where windows end.
+    /// Slices around the multiples of this many nanoseconds since the Unix epoch, at which windows end.
     Around(u64),
     /// Slices one after the other, each with the daemon for this many nanoseconds.
     Anywhere(u64),
 }
 
-/// A slice with the daemon between two without it.
+/// A slice of time with the daemon, between two slices without the daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct Triple {
     pub before: Slice,

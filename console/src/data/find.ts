@@ -58,7 +58,7 @@ function inMetric(probe: Probe, windows: Document[], place: Place, metric: Metri
   const counts = columns.filter((column) => !column.isKey && column.isNumber && ruleOf(probe, place, column.id) === "sum").map((column) => column.id);
   const isSum = isCumulative(probe, place);
   const earlier = windows.length > 1 ? metricAt(windows[windows.length - 2]!, place) : undefined;
-  // The difference of two sums spans all the time between them, also that of windows that are not retained.
+  // The difference of two sums covers all the time between them, including windows that are not retained.
   const since = windows[windows.length - 2]?.window;
   const isGap = isSum && earlier && newest.window && since && since.seq !== newest.window.seq - 1;
   const seconds = isGap ? (Date.parse(newest.window!.end) - Date.parse(since!.end)) / 1000 : (newest.window?.duration_ns ?? 0) / 1e9;

@@ -8,7 +8,7 @@ const IEC = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 function short(value: number): string {
   const size = Math.abs(value);
   if (size === 0) return "0";
-  // Two digits, without an exponent.
+  // The number has two digits and no exponent.
   if (size < 1e-6) return "< 0.000001";
   if (size < 0.01) return value.toFixed(1 - Math.floor(Math.log10(size))).replace(/0+$/, "");
   return value.toFixed(size < 1 ? 2 : size < 10 ? 2 : size < 100 ? 1 : 0).replace(/\.0+$|(\.[0-9]*[1-9])0+$/, "$1");

@@ -1,4 +1,4 @@
-// Keys as texts: the labels of lines and rows.
+// Keys of entries, as texts for the labels of lines and rows.
 import { address } from "./format.ts";
 import { hasNames, isPort, numberText } from "./names.ts";
 import type { Row } from "./rows.ts";

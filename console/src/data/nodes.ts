@@ -18,7 +18,7 @@ export interface NodeRate {
   bits: number;
 }
 
-/** The rates between two lists, by the clock of each node. A fallen counter means new interfaces, and has no rate. */
+/** The traffic rates of each node between two lists, by the node's clock. A node whose counter has fallen has no rate. */
 export function ratesOf(before: NodeStatus[], now: NodeStatus[]): Map<string, NodeRate> {
   const then = new Map(before.map(({ name, traffic }) => [name, traffic]));
   return new Map(now.flatMap(({ name, traffic }) => {
@@ -29,7 +29,7 @@ export function ratesOf(before: NodeStatus[], now: NodeStatus[]): Map<string, No
   }));
 }
 
-/** The most points of a chart beside others. */
+/** The most points of a chart that is shown beside charts of other nodes. */
 const MOST_POINTS = 300;
 /** The steps of a chart in seconds. Longer steps are multiples of a day. */
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200];
@@ -39,7 +39,7 @@ const UNITS: Record<string, number> = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_
 /** The seconds of an interval such as `1m30s`. */
 export const secondsIn = (interval: string) => [...interval.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)].reduce((sum, [, number, unit]) => sum + Number(number) * UNITS[unit!]!, 0);
 
-/** The longest time between two windows of a probe, in seconds. Without an interval, the newest windows tell it. */
+/** The longest interval of a probe, in seconds. For a probe without interval: the longest duration of its newest windows. */
 export function windowSeconds(nodes: NodeStatus[], probe: string, documents: Document[]): number {
   const intervals = nodes.flatMap((node) => node.probes.find(({ name }) => name === probe)?.interval ?? []).map(secondsIn);
   return Math.max(0.001, ...(intervals.length > 0 ? intervals : documents.map(({ window }) => (window?.duration_ns ?? 1e9) / 1e9)));
@@ -88,7 +88,7 @@ export function panelsOf(charts: NodeChart[], choice: Pick<Choice, "by" | "perSe
   return new Map(own.map(({ name, chart, keys, others }) => {
     const length = chart.times.length;
     const isCount = chart.shows === "increase";
-    // A node sends no numbers of a key that is among its others.
+    // A node sends no numbers for a key that belongs to its sum of all others.
     const absent = (label: string): Line => ({ label, total: 0, values: Array(length).fill(isCount && others.length === 0 ? 0 : null) });
     const lines = labels.map((label) => keys.find((line) => line.label === label) ?? absent(label));
     const rest = [...keys.filter((line) => !labels.includes(line.label)), ...others];

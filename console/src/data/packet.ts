@@ -53,7 +53,7 @@ function overIpv4(read: Reader, at: number): string | null {
   if (read.u8(at) >> 4 !== 4 || words < 5 || !read.has(at + 20)) return null;
   const [from, to] = [ipv4(read.slice(at + 12, 4)), ipv4(read.slice(at + 16, 4))];
   const protocol = read.u8(at + 9);
-  // A later fragment has no header of its own.
+  // A later fragment has no header of TCP, UDP or ICMP.
   if (read.u16(at + 6) & 0x1fff) return `${PROTOCOLS[protocol] ?? `protocol ${protocol}`} ${from} → ${to} fragment`;
   return transport(read, at + 4 * words, protocol, from, to, false);
 }

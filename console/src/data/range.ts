@@ -52,7 +52,7 @@ export function localText(time: number): string {
   return `${day}T${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-/** The windows of a list, oldest first, that a range draws: every `stride`th one, so that there are not too many. */
+/** The windows of a list that the chart of a range draws, oldest first. If there are too many, only every `stride`th. */
 export function pick<W extends { start: string; end: string; bytes: number }>(windows: W[], range: Range, most: number, room: number) {
   const inside = windows.map((window, index) => ({ window, index })).filter(({ window }) => Date.parse(window.end) > range.from && Date.parse(window.start) < range.to);
   const bytes = inside.reduce((sum, { window }) => sum + window.bytes, 0);

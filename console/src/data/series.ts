@@ -21,7 +21,7 @@ export interface Choice {
   perSecond: boolean;
   /** The step between the windows that are here: 1: all, 2: every second one. */
   stride?: number;
-  /** True if ports are shown with the names of services, and protocols with theirs. */
+  /** True if ports and protocols are shown with their names. */
   names?: boolean;
   /** The label of the only group that is drawn; empty for the largest groups. */
   only?: string;
@@ -107,7 +107,7 @@ export function linesOf(points: Point[], choice: Choice): Line[] {
     for (const [label, value] of point.groups) join(totals, label, value, choice);
   }
   const order = choice.only ? [[choice.only, totals.get(choice.only) ?? 0] as const] : [...totals].sort((a, b) => b[1] - a[1]);
-  // Groups of zeros, such as most slots of a histogram, take no room from others.
+  // Groups that contain only zeros, such as most slots of a histogram, are left out.
   const shown = order.slice(0, choice.top).filter(([, total], place) => place === 0 || total !== 0 || !isCount(choice));
   const lines: Line[] = shown.map(([label, total]) => ({
     label: label || "all",
@@ -135,7 +135,7 @@ export function linesOf(points: Point[], choice: Choice): Line[] {
   return lines;
 }
 
-/** Lines in another unit. */
+/** The lines with all numbers multiplied by a factor, for another unit. */
 export const multiplied = (lines: Line[], factor: number): Line[] =>
   factor === 1 ? lines : lines.map((line) => ({ ...line, values: line.values.map((value) => value === null ? null : value * factor) }));
 

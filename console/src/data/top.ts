@@ -51,7 +51,7 @@ export function topOf(probe: Probe, windows: Document[], most: number, place = m
   if (!field) return null;
   const keys = columns.filter((column) => column.isKey && !isSpare(column, rows));
   const scale = histogramOf(probe, place, metric);
-  // The window before the newest one may have any earlier number.
+  // The sequence numbers of the last two windows may differ by more than 1.
   const stride = windows.length > 1 ? newest.window!.seq - windows[windows.length - 2]!.window!.seq : 1;
   const choice = { place, field: field.id, stride, by: keys.map((key) => key.id), top: most, cumulative: isCumulative(probe, place), perSecond: true };
   const rates = (id: string, top: number) => {

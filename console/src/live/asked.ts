@@ -46,7 +46,7 @@ export function useLive<T>(path: string, goesBy: (value: T) => string[]): [Loadi
       } catch (error) {
         answer = { state: "failed", problem: asProblem(error) };
       }
-      // An answer is old if a later request was answered first.
+      // An answer is outdated if a later request was answered before it.
       const isLost = answer.state === "failed" && answer.problem.status === 0;
       if (!control.signal.aborted && number > seen && !isLost) {
         seen = number;

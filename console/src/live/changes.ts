@@ -82,7 +82,7 @@ function take(event: string, data: any) {
       const { probe: name, window, windows } = data as { probe: string; window: WindowEntry; windows?: WindowsStatus };
       const probe = probes.value.get(name);
       batch(() => {
-        // The last window of a removed probe comes without `windows`.
+        // The message about the last window of a removed probe has no `windows`.
         if (probe && windows) put({ ...probe, windows });
         for (const listener of listeners) listener(name, window);
       });

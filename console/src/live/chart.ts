@@ -35,7 +35,7 @@ const path = (name: string, { place, field, top, key, range, past }: Wanted) => 
   const query = new URLSearchParams({ metric: place.name, direction: place.direction, top: String(top) });
   if (field) query.set("field", field);
   if (key && !past) query.set("key", key);
-  // A range that is given by its length moves with the time.
+  // A range such as the last minutes moves with the time.
   if (range) query.set("from", new Date(range.length ? Date.now() - range.length : range.from).toISOString());
   if (range && !range.length && range.to < Infinity) query.set("to", new Date(range.to).toISOString());
   return `${probePath(name)}/series${past ? "/history" : ""}?${query}`;

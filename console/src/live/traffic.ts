@@ -27,7 +27,7 @@ export interface Rate {
 }
 
 export interface Moment {
-  /** In seconds. */
+  /** The time in seconds. */
   time: number;
   ingress: Rate;
   egress: Rate;

@@ -19,7 +19,7 @@ export interface ChartProps {
   hasOthers: boolean;
   /** True if ticks are at powers of two, as for bytes. */
   binary?: boolean;
-  /** The range of time that is drawn, in seconds; without one, that of the points. */
+  /** The range of time that is drawn, in seconds; by default the range of the points. */
   range?: { from: number; to: number } | null;
   /** The end of the scale, if charts side by side share one. */
   most?: number;

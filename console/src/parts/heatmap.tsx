@@ -1,4 +1,5 @@
-// Buckets over time. Each column is a window or a point of a chart. A darker cell has a larger count.
+// A map of bucket counts over time. Each column is a window or a point of a chart. A darker cell has
+// a larger count.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { clock, count, moment } from "../data/format.ts";
 import { colour, shown } from "./theme.ts";

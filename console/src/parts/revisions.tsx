@@ -39,7 +39,7 @@ function Differences({ before, after, found }: { before: Past; after: Past; foun
 interface Props<T extends Past> {
   /** The path of the probe or the rule in the API. */
   path: string;
-  /** The newest revision that the console knows. A new one requests the list again. */
+  /** The newest revision that the console knows. If it changes, the console requests the list again. */
   revision: number;
   /** The name of the present revision, and the text if it is the only one. */
   present: string;

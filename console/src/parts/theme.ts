@@ -1,4 +1,4 @@
-// Dark, light, or the system's choice.
+// The colours of the console: dark, light, or the system's choice.
 import { computed, signal } from "@preact/signals";
 
 export type Theme = "system" | "light" | "dark";

@@ -112,8 +112,8 @@ impl Access {
         }
     }
 
-    /// Returns the sender of a request, with at most the role in `Twinprobe-Role`: a program that acts for
-    /// others thereby limits itself to their rights.
+    /// Returns the sender of a request, with at most the role in `Twinprobe-Role`: with this header, a program that
+    /// acts for others limits itself to their rights.
     pub fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let most = headers.get_all(ROLE).iter().map(|value| {
             let role = value.to_str().ok().and_then(Role::from_name);
@@ -124,8 +124,8 @@ impl Access {
         Ok(Principal { who, role: role.map(|role| most.map_or(role, |most| most.min(role))) })
     }
 
-    /// Returns the sender of a request: the owner of the token if there is one, else of the certificate, else the user
-    /// at the other end of the socket. An invalid token is refused even where no token is needed.
+    /// Returns the sender of a request: the owner of the token; without a token, the owner of the certificate; without
+    /// both, the user at the other end of the socket. An invalid token is refused even where no token is needed.
     fn owner(&self, peer: &Peer, headers: &HeaderMap) -> Result<Principal, Refusal> {
         let mut given = headers.get_all(AUTHORIZATION).iter();
         if let Some(first) = given.next() {

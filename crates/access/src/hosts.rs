@@ -27,7 +27,7 @@ impl Hosts {
             return Err(Refusal::Host);
         }
         let written = headers.get(HOST).map(|host| host.to_str().ok()?.parse().ok());
-        // A request for a proxy names the host in its first line. Both names must be ours.
+        // A request for a proxy also names the host in its first line. Both names must be names of this daemon.
         let named: Option<Vec<Authority>> =
             uri.authority().cloned().map(Some).into_iter().chain(written).collect();
         let named =
@@ -59,7 +59,7 @@ impl Hosts {
     /// compared, because a tunnel has another one.
     fn is_ours(&self, authority: &Authority, local: SocketAddr) -> bool {
         let local = local.ip().to_canonical();
-        // A user before the host, or a port that is not a number, makes another name.
+        // A user before the host, or a port that is not a number, makes a different name.
         let port = authority.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
         if authority.as_str() != format!("{}{port}", authority.host()) {
             return false;

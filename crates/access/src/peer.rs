@@ -27,7 +27,7 @@ pub enum PeerOrigin {
 pub struct KnownProcess {
     /// The name of its user.
     pub user: Option<String>,
-    /// The name of its program (`comm`). The process may choose another one.
+    /// The name of the program of the process (`comm`). The process may choose another name.
     pub program: Option<String>,
     /// The user that has logged in to its session (`loginuid`): `sudo` and `su` do not change it. `None` for services.
     pub login: Option<String>,

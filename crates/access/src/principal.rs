@@ -9,7 +9,7 @@ use crate::role::Role;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub who: Who,
-    /// `None` for a certificate that no line of `--client-roles` names.
+    /// The role; `None` for a certificate that no line of `--client-roles` names.
     pub role: Option<Role>,
 }
 
@@ -26,7 +26,7 @@ pub enum Who {
     File(String),
     /// A rule of this daemon.
     Rule(String),
-    /// A client of a daemon that asks for no credential, because of `--insecure`.
+    /// A client of a daemon that demands no credential, because of `--insecure`.
     Anonymous,
 }
 

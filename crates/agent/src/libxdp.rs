@@ -1,4 +1,4 @@
-//! The program that `xdp-loader` loads so that libxdp's dispatcher calls the daemon's.
+//! The program that `xdp-loader` loads, so that libxdp's dispatcher calls the daemon's dispatcher.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `twinprobe`: the daemon and its client in one binary.
+//! The binary `twinprobe`, which contains the daemon and its client.
 
 #![forbid(unsafe_code)]
 

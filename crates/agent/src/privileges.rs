@@ -1,4 +1,4 @@
-//! The daemon's privileges: before it has threads, it gives up every privilege that it does not need.
+//! The daemon's privileges. Before it starts threads, the daemon drops every privilege that it does not need.
 
 use anyhow::Context as _;
 use rustix::fs::Mode;
@@ -8,7 +8,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// The capabilities that the daemon keeps if it has them, their names, and their purpose.
+/// The capabilities that the daemon keeps if it has them, with their names and their purpose.
 const KEPT: [(CapabilitySet, &str, &str); 8] = [
     (CapabilitySet::BPF, "BPF", "loads programs and maps"),
     (CapabilitySet::PERFMON, "PERFMON", "loads programs that read kernel memory, and reads perf rings"),
@@ -20,26 +20,27 @@ const KEPT: [(CapabilitySet, &str, &str); 8] = [
     (CapabilitySet::SYS_PTRACE, "SYS_PTRACE", "finds namespaces at /proc/PID/ns/net"),
 ];
 
-/// The privileges that only some command lines need.
+/// The privileges that the daemon needs only with some options.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
     /// True if the daemon listens at a port below 1024.
     pub low_ports: bool,
     /// True if the daemon gives its socket to a group.
     pub group: bool,
-    /// True if the daemon must know whose code is at an address in the kernel. The kernel shows its addresses
-    /// only with this privilege.
+    /// True if the daemon must know which program's code is at an address in the kernel. The kernel shows its
+    /// addresses only with this privilege.
     pub addresses: bool,
     /// True if the daemon starts `xdp-loader`.
     pub loader: bool,
 }
 
-/// The capabilities that `xdp-loader` gets.
+/// The capabilities that the daemon passes on to `xdp-loader`.
 const PASSED_ON: [CapabilitySet; 4] =
     [CapabilitySet::BPF, CapabilitySet::PERFMON, CapabilitySet::NET_ADMIN, CapabilitySet::SYS_ADMIN];
 
-/// Drops all capabilities but those that are needed, and the way to get them back. Only the daemon's user may use
-/// files that are made from now on. Call this before there are threads: each thread has capabilities of its own.
+/// Drops all capabilities except the needed ones, and the means to get them back. From now on, only the daemon's
+/// user may use files that the daemon makes. Call this before threads are started: each thread has capabilities
+/// of its own.
 pub fn drop(needs: Needs) -> anyhow::Result<()> {
     umask(Mode::from_bits_retain(0o077));
     let had = capabilities(None).context("the daemon's capabilities can't be read")?;
@@ -67,7 +68,7 @@ pub fn drop(needs: Needs) -> anyhow::Result<()> {
     set_no_new_privs(true).context("the daemon can't set no_new_privs")?;
     clear_ambient_capability_set().context("the daemon's capabilities can't be dropped")?;
     if had.effective.contains(CapabilitySet::SETPCAP) {
-        // Nothing that the daemon starts needs a capability, but for `xdp-loader`, which inherits some.
+        // Nothing that the daemon starts needs a capability, except `xdp-loader`, which inherits some.
         for bit in 0..u64::BITS {
             // Bits that this kernel does not know are refused.
             let _ = remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit));
@@ -80,7 +81,7 @@ pub fn drop(needs: Needs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Drops all capabilities, which the process may have inherited from a daemon that starts `xdp-loader`.
+/// Drops all capabilities. The process may have inherited them from a daemon that starts `xdp-loader`.
 pub fn drop_all() -> anyhow::Result<()> {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
@@ -91,7 +92,8 @@ pub fn drop_all() -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// The capabilities that the unit and the containers have: all but those that only some probes need.
+    /// Returns the capabilities of the systemd unit and the containers: all of [`KEPT`] except those that only
+    /// some probes need.
     fn shipped() -> Vec<&'static str> {
         KEPT.iter().map(|(_, name, _)| *name).filter(|name| !name.starts_with("SYS_")).collect()
     }

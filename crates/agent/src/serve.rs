@@ -1,4 +1,5 @@
-//! The daemon's run: it opens the kernel and the state, listens, serves until a signal stops it, and drains.
+//! The run of the daemon: it opens the kernel and the state, listens, serves until a signal stops it, and
+//! ends after the present requests.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -270,14 +271,14 @@ pub async fn serve(options: Serve) -> anyhow::Result<()> {
         background.spawn(rest(answered));
         background.spawn(deploy::follow(Arc::clone(&engine), audit, options.folder));
         for name in names {
-            // Scripts wait for this line; a log line could be filtered.
-            // The line is written at once, so that a script that reads the file never sees half of it.
+            // Scripts wait for this line, while a log line could be filtered out. The line is written in
+            // one piece, so that a script that reads the file never sees a part of it.
             let _ = io::stderr().write_all(format!("listening on {name}\n").as_bytes());
         }
         told.wait(&mut servers).await?;
     }
     readiness.set_stopping();
-    // A running change ends by itself, no other begins.
+    // A running change ends by itself, and no other change begins.
     background.abort_all();
     tracing::info!("draining");
     let _ = stop.send(true);

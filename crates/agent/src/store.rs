@@ -55,21 +55,21 @@ const REVISIONS: u64 = 32;
 pub struct Store {
     pub database: Arc<Database>,
     objects: PathBuf,
-    /// The objects that outlive a power failure.
+    /// The objects that are known to survive a power failure.
     lasting_objects: Mutex<BTreeSet<String>>,
-    /// The objects that each rule may deploy, which stay although no probe uses them.
+    /// The objects that each rule may deploy. They stay although no probe uses them.
     objects_of_rules: Mutex<BTreeMap<String, BTreeSet<String>>>,
     state_dir: PathBuf,
     /// The time for which the history of changes is kept.
     keep_history: Duration,
-    /// The lock files, locked while the daemon lives.
+    /// The lock files, which are locked while the daemon lives.
     _lock: Vec<File>,
 }
 
 /// A probe's name, and its record or the reason why the record can't be read.
 pub type StoredRecord = (String, Result<StoredProbe, Unread>);
 
-/// A table of records by the names of probes.
+/// A table whose records are found by the names of probes.
 #[derive(Clone, Copy)]
 enum RecordTable {
     Probes,
@@ -115,8 +115,8 @@ impl Store {
         })
     }
 
-    /// The place for files with data that is too large for the memory. These files leave `keep_free` bytes of
-    /// the disk free.
+    /// Returns the place for files with data that is too large for the memory. These files leave `keep_free` bytes of the disk
+    /// free.
     pub fn spools(&self, keep_free: u64) -> Spools {
         Spools { directory: self.state_dir.clone(), keep_free }
     }
@@ -149,7 +149,7 @@ impl Store {
         self.database.read(read).map_err(|source| StoreError::Read { what: what.to_owned(), source })
     }
 
-    /// Tells whether an object is kept already.
+    /// Tells whether an object is already stored.
     fn has_object(&self, elf: &[u8]) -> bool {
         self.object_path(&digest(elf)).exists()
     }
@@ -167,7 +167,7 @@ impl Store {
         self.forget(entry, windows, false)
     }
 
-    /// Removes the probe in the same way at the end of its lease, and keeps the record for its windows.
+    /// Removes a probe like [`Self::remove`], at the end of its lease, and keeps the record for the probe's windows.
     pub fn expire(&self, entry: HistoryEntry) -> Result<(), StoreError> {
         self.forget(entry, Box::new(|_| Ok(())), true)
     }
@@ -243,9 +243,9 @@ impl Store {
         Ok(found)
     }
 
-    /// Stores a compiled source, in place of a damaged file if there is one. Returns its digest, the name for
-    /// [`Self::object`]. The file outlives a power failure only after [`Self::prepare`]; until then a power failure can
-    /// leave it damaged, under its name.
+    /// Stores a compiled source, in place of a damaged file if there is one. Returns its digest, which is the name for
+    /// [`Self::object`]. The file survives a power failure only after [`Self::prepare`]. Before that, a power failure can leave
+    /// a damaged file of this name.
     pub fn keep_object(&self, elf: &[u8]) -> Result<String, StoreError> {
         let digest = digest(elf);
         let path = self.object_path(&digest);
@@ -257,7 +257,7 @@ impl Store {
         Ok(digest)
     }
 
-    /// Makes kept objects outlive a power failure.
+    /// Makes stored objects survive a power failure.
     pub fn sync_objects<'a>(&self, digests: impl IntoIterator<Item = &'a String>) -> Result<(), StoreError> {
         let mut lasting = self.lasting_objects.lock();
         let new: Vec<&String> = digests.into_iter().filter(|digest| !lasting.contains(*digest)).collect();
@@ -281,7 +281,7 @@ impl Store {
         self.sync_objects(&digests)
     }
 
-    /// Leaves the objects of a rule to the next sweep.
+    /// Allows the next sweep to remove the objects of a rule.
     pub fn release_objects(&self, rule: &str) {
         self.objects_of_rules.lock().remove(rule);
     }
@@ -296,7 +296,7 @@ impl Store {
         }
     }
 
-    /// The newest revision of a probe; 0 if there is none.
+    /// Returns the number of the newest revision of a probe; 0 if there is none.
     pub fn last_revision(&self, name: &str) -> u64 {
         let sql = "SELECT max(revision) FROM revisions WHERE name = ?1";
         let found = self.read("the revisions", |connection| {
@@ -347,7 +347,7 @@ fn remove_but(directory: &Path, is_used: impl Fn(&str) -> bool) {
     }
 }
 
-/// Removes the temporary files of a daemon that was killed while writing.
+/// Removes the temporary files of a daemon that was killed during a write.
 fn clean(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(TEMPORARY)) {
@@ -356,7 +356,7 @@ fn clean(directory: &Path) {
     }
 }
 
-/// Writes a temporary file, which [`sync`] takes to the disk.
+/// Writes a temporary file, which [`sync`] later makes durable.
 fn write(directory: &Path, content: &[u8]) -> io::Result<tempfile::TempPath> {
     let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory)?;
     file.write_all(content)?;

@@ -53,7 +53,7 @@ pub struct Capture {
 /// The present packet.
 struct FoundPacket {
     record: CaptureRecord,
-    /// True if the packet is in `frame`.
+    /// True if the bytes of the packet are in `frame`.
     is_framed: bool,
 }
 

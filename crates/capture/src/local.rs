@@ -69,7 +69,8 @@ pub fn direction(local: &[LocalAddress], frame: &[u8]) -> Option<Direction> {
     is_local(&destination).then_some(Direction::Ingress)
 }
 
-/// The addresses of the sender, then those of the receiver: of Ethernet, and of IP if the frame has some.
+/// The addresses of the sender, and then those of the receiver: of Ethernet, and of IP if the frame is
+/// IP.
 type Ends = [[Option<LocalAddress>; 2]; 2];
 
 fn addresses(frame: &[u8]) -> Option<Ends> {

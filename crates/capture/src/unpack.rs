@@ -61,7 +61,8 @@ impl Fate {
 }
 
 impl Unpacked {
-    /// Looks at the beginning of a file; `None` if it is empty. `limit` is the most bytes that come out.
+    /// Looks at the beginning of a file; `None` if the file is empty. `limit` is the most bytes of
+    /// decompressed content.
     pub fn new(file: impl Read + Send + 'static, limit: u64) -> io::Result<Option<Self>> {
         let mut file = BufReader::with_capacity(PIECE, file);
         let begin = file.fill_buf()?;
@@ -78,7 +79,7 @@ impl Unpacked {
         Ok(Some(Self { file, is_packed: is_gzip || is_zstd, left: limit, has_failed: false, fate }))
     }
 
-    /// The fate of the file; needed because the file itself was handed on.
+    /// The outcome of the file, which is kept here because the file itself was passed on.
     pub fn fate(&self) -> Arc<Fate> {
         Arc::clone(&self.fate)
     }
@@ -149,7 +150,7 @@ fn is_end(error: &io::Error) -> bool {
     error.source().and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(is_end)
 }
 
-/// A file in zstd: frames one after the other.
+/// A file in zstd, which is a sequence of frames.
 struct Zstd<R> {
     file: R,
     decoder: FrameDecoder,

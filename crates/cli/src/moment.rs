@@ -126,7 +126,7 @@ mod tests {
             ("14:00", "2026-11-26T13:00:00Z"),
             ("14:00:30", "2026-11-26T13:00:30Z"),
             ("monday 14:00", "2026-11-23T13:00:00Z"),
-            // Today is a Thursday, so this is that of last week.
+            // Today is a Thursday, so a Thursday without a date means the Thursday of last week.
             ("thu 14:00", "2026-11-19T13:00:00Z"),
             ("2026-11-21", "2026-11-20T23:00:00Z"),
             ("2026-11-21 10:00", "2026-11-21T09:00:00Z"),
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(time("-1d", End::Begin), "2026-10-25T13:00:00Z");
         assert_eq!(time("-2d", End::Begin), "2026-10-24T12:00:00Z", "in summer time");
         assert_eq!(time("sat 14:00", End::Begin), "2026-10-24T12:00:00Z");
-        // 2:30 comes twice. A range has both.
+        // On this day the clock shows 2:30 twice. A range contains both moments.
         assert_eq!(time("yesterday 2:30", End::Begin), "2026-10-25T00:30:00Z");
         assert_eq!(time("yesterday 2:30", End::Last), "2026-10-25T01:30:00Z");
         // 2:30 is left out in spring.

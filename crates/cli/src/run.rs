@@ -20,7 +20,7 @@ pub async fn run(command: Command, options: Options, whole: clap::Command) -> Ex
     exit(done, &reporter)
 }
 
-/// Tells why a command failed. Returns the exit status.
+/// Reports why a command failed. Returns the exit status.
 pub fn exit(done: Result<(), CommandError>, reporter: &Reporter) -> ExitCode {
     let Err(error) = done else { return ExitCode::SUCCESS };
     print::complain(&format!("twinprobe: {}", reporter.error(&error)));

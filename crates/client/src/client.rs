@@ -343,7 +343,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// Returns a request for a probe, or for the path `rest` below it.
+    /// Returns a request for the path of a probe, or for the path `rest` below the path of the probe.
     fn probe<const N: usize>(
         &self,
         method: Method,

@@ -7,7 +7,7 @@ use twinprobe_fleet::{Observed, digest, failed_inserts, report};
 use crate::client::{Client, LargestEntries, WindowQuery};
 use crate::error::ClientError;
 
-/// The time that counts as a window where a probe closes none by the clock.
+/// The time that counts as a window if the clock closes no windows of the probe.
 const INSTEAD_OF_A_WINDOW: SignedDuration = SignedDuration::from_secs(10);
 
 /// A configuration that a fleet wants on a node.
@@ -29,7 +29,7 @@ pub enum NodeAnswer {
     Absent,
     /// The probe has another configuration.
     Other(Box<ProbeStatus>),
-    /// The probe has the wanted configuration. The report describes it.
+    /// The probe has the wanted configuration, and this is the report about the probe.
     Wanted(Box<NodeReport>),
 }
 

@@ -22,7 +22,8 @@ pub enum ClientError {
     Refused(Box<Problem>),
     #[error("the server answered {call} with an unexpected document")]
     Content { call: String, source: serde_json::Error },
-    /// A name that no request can contain: `.` and `..` have another meaning in a URL.
+    /// A name that no request can contain, such as `.` and `..`, which have another meaning in a
+    /// URL.
     #[error("{0:?} is not a possible name of a probe")]
     Name(String),
     /// A credential that can't be used; the first part says which.
@@ -34,7 +35,7 @@ pub enum ClientError {
     Setup(#[source] HttpCause),
 }
 
-/// The reason of the HTTP library, without the words of the errors above it.
+/// The reason that the HTTP library gives, without the words of the errors above it.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", innermost(.0))]
 pub struct HttpCause(pub(crate) reqwest::Error);

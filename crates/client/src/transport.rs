@@ -59,8 +59,8 @@ impl Transport {
         Ok(Self { http, server, root, most: usize::MAX, role: None })
     }
 
-    /// Returns a transport for another daemon, if the HTTP client fits: with TLS or without, like this one.
-    /// The authorities of the system are read once then.
+    /// Returns a transport for another daemon that shares this HTTP client, if the other daemon also uses TLS, or neither does.
+    /// So the authorities of the system are read once.
     pub fn elsewhere(&self, server: &Server) -> Option<Self> {
         match (&self.server, server) {
             (Server::Http(here), Server::Http(there)) if here.scheme() == there.scheme() => {

@@ -86,7 +86,7 @@ impl FilesBeside {
         if let Some(usual) = usual.and_then(|at| arguments.get_mut(at + 1)) {
             *usual = overlay.into();
         }
-        // The places where clang looks for names in quotation marks, before it looks for headers.
+        // Returns the directories in which clang looks for names in quotation marks, before it looks for headers.
         let inner = (0..=ABOVE).map(|depth| format!("{BESIDE}{}", format!("/{INNER}").repeat(depth)));
         let quoted = inner.flat_map(|folder| ["-iquote".to_owned(), folder]);
         let bracketed = ["-idirafter", BESIDE].map(str::to_owned);

@@ -109,7 +109,7 @@ async fn talk(
         let mut elf = Vec::new();
         let limit = limits.object as u64 + 1;
         stdout.take(limit).read_to_end(&mut elf).await?;
-        // An error ends the other two futures of `try_join!` early.
+        // An error ends the other two futures of `try_join!` as well.
         if elf.len() > limits.object { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(elf) }
     };
     match tokio::try_join!(feed, object, read_log(stderr, limits.log)) {

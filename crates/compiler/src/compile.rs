@@ -97,7 +97,7 @@ impl Compiler {
                 let log = without_folders(diagnostics::without_crash_report(&log));
                 let mut errors = parsed.errors;
                 if log.contains(OUT_OF_MEMORY) {
-                    // Other diagnostics follow from the lack of memory.
+                    // Other messages are consequences of the missing memory.
                     let limit = self.limits.data >> 20;
                     return Err(refuse(format!("the compiler needed more than {limit} MiB")).with_log(log));
                 }
@@ -163,7 +163,7 @@ impl Compiler {
     fn arguments(&self, unit: &Unit<'_>, bcc: Option<&BccArguments>) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
         if let Some(bcc) = bcc {
-            // The dialect's headers replace others.
+            // The headers of the dialect replace some of the usual headers.
             arguments.extend(["-isystem", headers::BCC].map(OsString::from));
             arguments.extend(bcc.arguments.iter().map(OsString::from));
         }
@@ -195,7 +195,7 @@ const MIXED_FILES: &str = "unassigned file number";
 /// LLVM's last message when an allocation fails.
 const OUT_OF_MEMORY: &str = "LLVM ERROR: out of memory";
 
-/// Gives files beside the source the client's names.
+/// Replaces the paths of files that were sent with the source by the client's names.
 fn without_folders(log: &str) -> String {
     let (mut log, above) = (log.replace(&format!("{BESIDE}/"), ""), format!("{INNER}/../"));
     while log.contains(&above) {
@@ -238,7 +238,7 @@ const FLAGS: &[&str] = &[
     // The child is one process without files on the disk: killing the child ends everything.
     "-fintegrated-cc1",
     "-fno-crash-diagnostics",
-    // Objects do not depend on the daemon's directory: same source, same bytes.
+    // Objects do not depend on the daemon's directory: the same source gives the same bytes.
     "-fdebug-compilation-dir=/",
     "-Wall",
     "-Wno-unused-function",

@@ -18,7 +18,7 @@ pub struct Diagnostics {
 enum ClangSeverity {
     Error,
     Warning,
-    /// A message that explains the previous diagnostic; only the log shows it.
+    /// A message that explains the previous diagnostic. It is only in the log.
     Note,
 }
 

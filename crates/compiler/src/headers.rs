@@ -29,7 +29,7 @@ const COMMON_HEADERS: [(&str, &str); 11] = [
     ("twinprobe/segments.h", include_str!("../headers/twinprobe/segments.h")),
     ("twinprobe/tunnel.h", include_str!("../headers/twinprobe/tunnel.h")),
 ];
-/// The headers of the dialect, and headers that replace a header of the host.
+/// The headers of the dialect, and the headers that replace a header of the host.
 const BCC_HEADERS: [(&str, &str); 19] = [
     ("bcc/calls.h", include_str!("../headers/bcc/calls.h")),
     ("bcc/conventions.h", include_str!("../headers/bcc/conventions.h")),
@@ -198,14 +198,14 @@ fn libbpf(host: &[PathBuf]) -> Option<Value> {
     let there = LIBBPF_HEADERS.into_iter().filter(|name| directory.join(name).exists());
     let contents: Vec<Value> = there
         .map(|name| {
-            // Messages, and the stamps of an object's input files, name the file itself.
+            // Messages, and the stamps of an object's input files, contain the name of the real file.
             json!({ "type": "file", "name": name, "external-contents": directory.join(name), "use-external-name": true })
         })
         .collect();
     Some(json!({ "type": "directory", "name": LIBBPF, "contents": contents }))
 }
 
-/// Shows a file by this name.
+/// Returns an entry that shows a file under this name.
 pub fn entry(name: &str, external: &str) -> Value {
     json!({ "type": "file", "name": name, "external-contents": external })
 }

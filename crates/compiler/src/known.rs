@@ -110,7 +110,7 @@ impl ObjectCache {
         if object.elf.len() > LONGEST {
             return;
         }
-        // A new header may hide another one that clang would find later.
+        // A new header may hide a header of the same name that clang would find later.
         let directories = headers.iter().filter_map(|header| header.parent().map(Path::to_owned));
         let directories: BTreeSet<PathBuf> = directories.collect();
         let read = headers.into_iter().chain(directories).chain([clang.to_owned()]);

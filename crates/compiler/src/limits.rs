@@ -15,14 +15,14 @@ pub struct CompileLimits {
     pub time: Duration,
     pub object: usize,
     pub log: usize,
-    /// The bytes of address space; the largest probes take a quarter of this, most of it for libraries.
+    /// The bytes of address space. The largest probes need a quarter of this, most of it for libraries.
     pub memory: u64,
-    /// The bytes of memory for its writes; the largest probes take 100 MiB.
+    /// The bytes of memory that the compiler may write. The largest probes need 100 MiB.
     pub data: u64,
     pub at_once: usize,
 }
 
-/// The least and the most data of a compilation.
+/// The least and the largest limit for a compilation's writable memory.
 const DATA: (u64, u64) = (256 << 20, 1 << 30);
 
 impl Default for CompileLimits {

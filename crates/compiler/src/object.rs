@@ -9,8 +9,8 @@ pub struct CompiledObject {
     pub elf: Vec<u8>,
     /// The findings at stage compile; none of them is an error.
     pub warnings: Vec<Finding>,
-    /// The maps that the source itself shares with the other direction.
+    /// The maps that the source itself declares as shared with the other direction.
     pub shared: Vec<String>,
-    /// True if the source was known, so that clang did not run.
+    /// True if the object was already known, so that clang did not run.
     pub reused: bool,
 }

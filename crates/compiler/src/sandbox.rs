@@ -86,7 +86,8 @@ fn allowed(clang: &Path, headers: Vec<PathBuf>, limits: CompileLimits) -> Allowe
     let mut read = headers;
     read.extend(LINKED.into_iter().filter_map(|link| Path::new(link).canonicalize().ok()));
     let mut run = libraries(clang);
-    // The loader looks there first, and does not need its cache, which lists the installed libraries.
+    // The loader looks in these directories first, and does not need its cache, which lists the installed
+    // libraries.
     let directories: Vec<&Path> = run.iter().filter_map(|library| library.parent()).collect();
     let libraries = std::env::join_paths(directories).unwrap_or_default();
     run.extend(clang.canonicalize());

@@ -17,7 +17,7 @@ pub const NAME: &str = "vmlinux.h";
 const RUNNING: &str = "/sys/kernel/btf/vmlinux";
 /// The header for a source that does not include `vmlinux.h` itself. Such a source does not wait for the real header.
 const NOT_NAMED: &str = "#error \"write #include \\\"vmlinux.h\\\" in the source itself\"\n";
-/// A type of the kernel's API that kernels have not had under this name since Linux 6.9.
+/// A type of the kernel's API whose name was changed in Linux 6.9.
 const TRIE_KEY: &str = "
 #ifndef TWINPROBE_LPM_TRIE_KEY
 #define TWINPROBE_LPM_TRIE_KEY
@@ -53,7 +53,7 @@ pub struct KernelTypes {
 
 #[derive(Debug)]
 struct VmlinuxState {
-    /// The source of the types.
+    /// The file from which the types come.
     from: PathBuf,
     /// The outcome, once a source has asked for the header.
     written: Option<Result<(), String>>,

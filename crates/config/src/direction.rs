@@ -27,14 +27,15 @@ const MAX_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectionConfig {
-    /// The hook of the program, and the program's position there. A position means something for TC only.
+    /// The hook of the program, and its position there. Only TC has positions.
     pub attach: AttachRequest,
     pub code: Code,
-    /// The function for packets; `None` if the source or object has one only, or one that fits the hook.
+    /// The function for packets; `None` if the source or object has only one function, or only one that fits
+    /// the hook.
     pub entry: Option<String>,
     /// The initial values of variables, in the form of documents.
     pub variables: BTreeMap<String, Value>,
-    /// The numbers of entries of maps, in place of the numbers in their definitions.
+    /// The numbers of entries of maps, which replace the numbers in their definitions.
     pub max_entries: BTreeMap<String, u32>,
     /// The most nanoseconds that the program may take for a packet in a trial; `None` for no limit.
     pub max_ns_per_packet: Option<u64>,

@@ -4,7 +4,7 @@ use glob::Pattern;
 
 use crate::pods::PodSelector;
 
-/// One element of `interfaces`, or `pods`.
+/// One element of `interfaces`, or the pods in `pods`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfacePattern {
     /// The name or pattern in the configuration, or words for the pods.
@@ -21,7 +21,7 @@ impl InterfacePattern {
         Ok(Self { text: text.to_owned(), pattern, pods: None })
     }
 
-    /// All interfaces of these pods.
+    /// Returns the element for all interfaces of these pods.
     pub fn of_pods(pods: PodSelector) -> Self {
         Self { text: pods.words(), pattern: None, pods: Some(pods) }
     }

@@ -24,7 +24,7 @@ pub struct MetricConfig {
     pub key_label: Option<String>,
     /// The most entries that become samples of OpenMetrics, the largest ones; `None` for no limit.
     pub max_series: Option<u64>,
-    /// The path of the number by which they are the largest; `None` for the first counter.
+    /// The path of the number by which these entries are the largest; `None` for the first counter.
     pub series_by: Option<String>,
 }
 

@@ -64,7 +64,7 @@ impl PlacesConfig {
         self.interfaces.iter().any(|named| named.text == interface && !named.is_pattern())
     }
 
-    /// The pods whose interfaces the probe goes to; `None` if names of interfaces decide.
+    /// Returns the selector of the pods whose interfaces the probe uses; `None` if the configuration names interfaces.
     pub fn pods(&self) -> Option<&PodSelector> {
         self.interfaces.iter().find_map(InterfacePattern::pods)
     }
@@ -137,7 +137,7 @@ fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findin
     InterfacePattern::of_pods(PodSelector { labels, namespace_labels })
 }
 
-/// Checks labels by the limits of Kubernetes for them: other labels select nothing.
+/// Checks labels by the limits of Kubernetes: a label beyond these limits selects no pod.
 fn check_labels(field: &str, labels: &BTreeMap<String, String>, findings: &mut Findings) {
     if labels.len() > MOST_LABELS {
         let message = format!("{} labels are too many; {MOST_LABELS} are possible", labels.len());

@@ -38,7 +38,7 @@ pub struct ProbeConfig {
     pub labels: BTreeMap<String, String>,
     /// The prefix of the names of the probe's families in OpenMetrics; `None` for the names of its metrics.
     pub subsystem: Option<String>,
-    /// The treatment of maps that no metric names, when the probe is replaced.
+    /// What a replacement of the probe does with maps that no metric names.
     pub on_replace: OnReplace,
     /// The names of the maps that both directions use.
     pub shared_maps: Vec<String>,
@@ -136,12 +136,12 @@ impl ProbeConfig {
         }
     }
 
-    /// The configured directions: at least one; ingress comes first.
+    /// Returns the configured directions, at least one; ingress comes first.
     pub fn directions(&self) -> impl Iterator<Item = (Direction, &DirectionConfig)> {
         Direction::ALL.into_iter().filter_map(|direction| Some((direction, self.direction(direction)?)))
     }
 
-    /// The schedule on which the clock closes windows; `None` if only requests close them.
+    /// Returns the schedule on which the clock closes windows; `None` if only requests close them.
     pub fn schedule(&self) -> Option<Schedule> {
         self.window.as_ref()?.schedule
     }

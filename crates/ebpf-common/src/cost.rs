@@ -17,12 +17,13 @@ pub struct ProbeCost {
 /// The cost of one direction's program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionCost {
-    /// `None` for a program that was not run, because a run would send packets or might not end in time.
+    /// The time of the runs; `None` for a program that was not run, because a run would send packets or
+    /// might not end in time.
     #[serde(flatten)]
     pub run: Option<RunCost>,
     /// The number of instructions, subprograms included.
     pub instructions: u64,
-    /// The number of instructions that the verifier went through.
+    /// The number of instructions that the verifier has followed.
     pub verified: u64,
     /// The stack of the deepest chain of calls, in bytes.
     pub stack_bytes: u64,
@@ -31,9 +32,10 @@ pub struct DirectionCost {
 /// The time of a program for the slowest of its sample frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCost {
-    /// The median of all runs, in nanoseconds beyond those of a program that does nothing; at least 1.
+    /// The median of all runs, in nanoseconds. The time of a program that does nothing is subtracted;
+    /// the result is at least 1.
     pub ns_per_packet: u64,
-    /// The distance between the quartiles of the runs, in nanoseconds.
+    /// The distance between the lower and the upper quartile of the runs, in nanoseconds.
     pub noise_ns: u64,
     /// The name of the sample frame.
     pub frame: String,

@@ -17,11 +17,11 @@ pub struct Head<'a> {
     pub origin: Option<&'a DocumentOrigin>,
     /// The names of the interfaces that the probe is attached to.
     pub interfaces: &'a [String],
-    /// The reasons why the numbers differ from the wire; `None` without a reason.
+    /// The reasons why the numbers differ from those on the wire; `None` if they do not.
     pub approximate: Option<&'a str>,
     /// The window that the snapshot metrics belong to, if one was closed.
     pub window: Option<&'a Window>,
-    /// The outcomes of the packets, for a window over the packets of captures.
+    /// The outcomes of the packets; only for a window over the packets of captures.
     pub replayed: Option<&'a Replayed>,
 }
 
@@ -35,8 +35,8 @@ pub struct Replayed {
     pub too_short: u64,
     /// The packets that are too long for a run without an interface.
     pub too_long: u64,
-    /// The packets that a program for single buffers sees whole only through an extra interface, which the daemon could not
-    /// make.
+    /// The packets that a program for single buffers sees completely only through an extra interface, while the daemon
+    /// could not make such an interface.
     pub no_interface: u64,
     /// The packets with more captured bytes than their length.
     pub wrong_length: u64,
@@ -44,7 +44,7 @@ pub struct Replayed {
     pub other_direction: u64,
     /// The packets that were left out by chance, because the configuration asks for a sample.
     pub not_sampled: u64,
-    /// The captures that end within a packet.
+    /// The captures that end in the middle of a packet.
     pub cut_off: u64,
     /// The packets whose capture is incomplete.
     pub truncated: u64,
@@ -58,12 +58,11 @@ pub struct Replayed {
     pub skipped: PacketCounts,
 }
 
-/// Numbers of packets by a name of letters, digits and `_`.
+/// Numbers of packets by their reason or kind, whose name has letters, digits and `_`.
 pub type PacketCounts = BTreeMap<Cow<'static, str>, u64>;
 
 impl Replayed {
-    /// Returns the packets without an Ethernet header and the skipped packets, each with the name of the
-    /// list.
+    /// Returns the packets without an Ethernet header, and the skipped packets, each with the name of its list.
     pub fn lists(&self) -> impl Iterator<Item = (&'static str, &PacketCounts)> {
         let lists = [("framed", &self.framed), ("skipped", &self.skipped)];
         lists.into_iter().filter(|(_, counts)| !counts.is_empty())
@@ -104,9 +103,9 @@ pub struct DocumentOrigin {
 /// The facts about the machine that renderings need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
-    /// Nanoseconds from the Unix epoch to the boot of the machine, the zero of `ktime`.
+    /// The nanoseconds from the Unix epoch to the boot of the machine, which is the zero of `ktime`.
     pub boot_time_ns: i128,
-    /// Names by index, for `ifindex`.
+    /// The names of interfaces by their index, for `ifindex`.
     pub interfaces: HashMap<u32, String>,
     /// The pods to which interfaces of the document lead, by the names of the interfaces.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -128,10 +127,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// All formats; the first is the default of configurations.
+    /// All formats, with the default of configurations first.
     pub const ALL: [Self; 4] = [Self::Json, Self::Xml, Self::OpenMetrics, Self::Prometheus];
 
-    /// The name used in configurations, queries and stored windows.
+    /// Returns the name in configurations, queries and stored windows.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -141,7 +140,7 @@ impl Format {
         }
     }
 
-    /// The value of `Content-Type`, parameters included.
+    /// Returns the value of `Content-Type`, parameters included.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -151,13 +150,13 @@ impl Format {
         }
     }
 
-    /// The media type without its parameters, to be compared with `Accept`.
+    /// Returns the media type without its parameters, which can be compared with `Accept`.
     pub fn essence(self) -> &'static str {
         let media_type = self.media_type();
         media_type.split_once(';').map_or(media_type, |(essence, _)| essence)
     }
 
-    /// The format of this name, if there is one.
+    /// Returns the format of this name, if there is one.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }

@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A BPF map type whose content is a stream: each event is read once, in order.
+/// A type of BPF maps whose content is a stream: each event is read once, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// One ring for all CPUs. The kernel does not count events without room; it tells the program.
+    /// One ring for all CPUs. If the ring is full, the kernel does not count the event, but reports
+    /// the failure to the program.
     Ringbuf,
-    /// One ring per CPU. The kernel counts the events that did not fit.
+    /// One ring for each CPU. The kernel counts the events that did not fit.
     PerfEventArray,
 }
 
@@ -16,12 +17,12 @@ impl EventKind {
     /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Ringbuf, Self::PerfEventArray];
 
-    /// The kind with this `enum bpf_map_type` number, if it carries events.
+    /// Returns the kind with this number of `enum bpf_map_type`, if maps of that type carry events.
     pub fn from_bpf_type(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.bpf_type() == number)
     }
 
-    /// The number of `enum bpf_map_type` (part of the kernel's ABI).
+    /// Returns the number in `enum bpf_map_type` (part of the kernel's ABI).
     pub const fn bpf_type(self) -> u32 {
         match self {
             Self::PerfEventArray => 4,
@@ -29,7 +30,7 @@ impl EventKind {
         }
     }
 
-    /// The name used in documents and messages.
+    /// Returns the name in documents and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ringbuf => "ringbuf",

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 /// The name of a probe's source in findings and in debug information.
 pub const SOURCE_NAME: &str = "probe.c";
-/// The directory of the files that a client sends along with a source, in debug information.
+/// The directory that debug information names for the files which a client sends along with a source.
 pub const BESIDE: &str = "/twinprobe/source";
-/// The name of folders in [`BESIDE`] without files. From one of them `..` leads back into the source's folder.
+/// The name of folders without files in [`BESIDE`]. The path `..` leads from such a folder back into the source's folder.
 pub const INNER: &str = "=";
 
 /// The stage of a deployment at which the finding was made.
@@ -18,7 +18,7 @@ pub const INNER: &str = "=";
 pub enum Stage {
     Config,
     Compile,
-    /// Judgement of the program's actions and its cost.
+    /// The check of the program's actions and of its cost.
     Admission,
     Load,
     Attach,
@@ -28,17 +28,17 @@ pub enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub stage: Stage,
-    /// Path in the configuration, e.g. `ingress.metrics[0].agg`.
+    /// The path in the configuration, such as `ingress.metrics[0].agg`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// The line in the client's source, from 1.
+    /// The line in the client's source; the first line is 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// The column in the line, from 1.
+    /// The column in the line; the first column is 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
     pub message: String,
-    /// Advice with the correction, for frequent mistakes.
+    /// Advice about the correction of a frequent mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -81,11 +81,11 @@ impl Finding {
     }
 }
 
-/// All mistakes of a configuration, found at once where that is possible.
+/// All mistakes of a configuration, which are found together where that is possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub findings: Vec<Finding>,
-    /// The compiler's or the verifier's own words.
+    /// The output of the compiler or the verifier.
     pub log: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl From<Vec<Finding>> for Rejection {
     }
 }
 
-/// The message of an error with the messages of its causes, each once.
+/// Returns the message of an error with the messages of its causes, each of them once.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The direction of the packets that a program sees; in the order of configurations and documents.
+/// The direction of the packets that a program sees. The order is that of configurations and documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -15,10 +15,10 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both directions, in order.
+    /// Both directions, ingress first.
     pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
 
-    /// The name used in configurations, documents and stored windows.
+    /// Returns the name in configurations, documents and stored windows.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ingress => "ingress",
@@ -35,25 +35,27 @@ impl fmt::Display for Direction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum XdpMode {
-    /// Native where the driver has it, else generic.
+    /// Native mode if the driver has it, or else generic mode.
     Auto,
     Native,
     Generic,
 }
 
-/// The kind of an XDP program. The kernel takes a tail call from one kind to the same kind only.
+/// The kind of an XDP program. The kernel allows tail calls only between programs of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XdpKind {
-    /// For packets of a single buffer.
+    /// A program for packets of a single buffer.
     Single,
-    /// For packets of several buffers.
+    /// A program for packets of several buffers.
     Frags,
-    /// For packets of a single buffer, called through an extension of libxdp's dispatcher, which has no attach type.
+    /// A program for packets of a single buffer that is called through an extension of libxdp's dispatcher. It has
+    /// no attach type.
     Joined,
 }
 
 impl XdpKind {
-    /// The kind of programs that take packets of several buffers (`frags`), or were loaded beside libxdp (`joined`).
+    /// Returns the kind of programs that take packets of several buffers (`frags`), or that were loaded beside
+    /// libxdp (`joined`).
     pub const fn of(frags: bool, joined: bool) -> Self {
         match (frags, joined) {
             (_, true) => Self::Joined,
@@ -65,12 +67,12 @@ impl XdpKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The packet passes, for any verdict of the program.
+    /// The packet passes, whatever verdict the program returns.
     Observe,
     Enforce,
 }
 
-/// The position of the dispatcher among other owners' TC programs on the interface.
+/// The position of the dispatcher among the TC programs of other owners on the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Position {
     First,
@@ -79,7 +81,7 @@ pub enum Position {
 }
 
 impl XdpMode {
-    /// The words of configurations.
+    /// The names of the positions in configurations.
     pub const NAMES: [(&'static str, Self); 3] =
         [("auto", Self::Auto), ("native", Self::Native), ("generic", Self::Generic)];
 }
@@ -94,7 +96,7 @@ impl Position {
     pub const NAMES: [(&'static str, Self); 2] = [("first", Self::First), ("last", Self::Last)];
 }
 
-/// The kernel's program type of a probe. Like hooks, types can be matched and not compared.
+/// The type of a probe's program in the kernel. Like hooks, types can be matched, but not compared.
 #[derive(Clone, Copy, Debug)]
 pub enum ProgramKind {
     Xdp,
@@ -125,7 +127,7 @@ impl ProgramKind {
         }
     }
 
-    /// `enum bpf_attach_type`; a prog-array refuses programs that differ in it.
+    /// Returns the value of `enum bpf_attach_type`. A prog-array refuses programs whose attach types differ.
     pub const fn expected_attach_type(self) -> u32 {
         match self {
             // BPF_XDP
@@ -135,10 +137,10 @@ impl ProgramKind {
     }
 }
 
-/// A place on an interface that packets pass, in the kernel's terms.
+/// A place where packets pass on an interface, in the kernel's terms.
 ///
-/// Hooks have no equality: a comparison with one hook would silently decide for each future hook, while a
-/// `match` makes the compiler ask. [`Hook::name`] identifies a hook if two of them may be the same.
+/// Hooks can't be compared with `==`: such a comparison would silently decide for each hook that is added later,
+/// while a `match` makes the compiler ask. Compare [`Hook::name`] to find out whether two hooks are the same.
 #[derive(Clone, Copy, Debug)]
 pub enum Hook {
     Xdp,
@@ -165,7 +167,7 @@ impl Hook {
         }
     }
 
-    /// The hooks of a direction, with their words of configurations; the first one is the default.
+    /// Returns the hooks of a direction with their names in configurations. The first hook is the default.
     pub const fn choices(direction: Direction) -> &'static [(&'static str, Self)] {
         match direction {
             Direction::Ingress => &[("xdp", Self::Xdp), ("tc", Self::TcIngress)],
@@ -191,7 +193,7 @@ impl Hook {
         Self::ALL.into_iter().find(|hook| hook.name() == name)
     }
 
-    /// Tells whether programs have a mode there: native or generic.
+    /// Tells whether programs at the hook have a mode: native or generic.
     pub const fn has_modes(self) -> bool {
         match self.kind() {
             ProgramKind::Xdp => true,
@@ -199,7 +201,7 @@ impl Hook {
         }
     }
 
-    /// Tells whether programs of several owners run there in an order.
+    /// Tells whether programs of several owners can run at the hook, in an order.
     pub const fn has_positions(self) -> bool {
         match self.kind() {
             ProgramKind::Xdp => false,
@@ -207,7 +209,7 @@ impl Hook {
         }
     }
 
-    /// The verdict that lets the packet pass on, to other owners' programs too.
+    /// Returns the verdict that lets a packet pass on, to the programs of other owners as well.
     pub const fn pass(self) -> i32 {
         match self.kind() {
             // XDP_PASS
@@ -217,8 +219,8 @@ impl Hook {
         }
     }
 
-    /// Verdicts that end a packet's way when they are enforced, in ascending order; with any other verdict
-    /// the packet passes on. `None`: all verdicts except [`Self::pass`].
+    /// Returns the verdicts that end a packet's way when they are enforced, in ascending order; with any other
+    /// verdict the packet passes on. `None` if all verdicts except [`Self::pass`] end it.
     pub const fn final_verdicts(self) -> Option<&'static [i32]> {
         match self.kind() {
             ProgramKind::Xdp => None,

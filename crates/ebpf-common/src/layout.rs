@@ -4,14 +4,14 @@ use serde::de::IntoDeserializer as _;
 use serde::de::value::{self, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
-/// The way to read `size` bytes. Made from BTF by [`crate::Btf::layout`].
+/// The way to read `size` bytes. [`crate::Btf::layout`] makes layouts from BTF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// The number of bytes; for a bitfield member, of its declared type.
+    /// The number of bytes; for a bitfield, the number of bytes of its declared type.
     pub size: usize,
     /// The meaning of the bytes by their type.
     pub shape: Shape,
-    /// The rendering from a `btf_decl_tag`.
+    /// The rendering that a `btf_decl_tag` asks for.
     pub render: Option<Render>,
 }
 
@@ -19,23 +19,24 @@ pub struct Layout {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
-    /// Integers of 1, 2, 4, 8 or 16 bytes, pointers (unsigned).
+    /// Integers of 1, 2, 4, 8 or 16 bytes, and pointers (unsigned).
     Int { signed: bool },
-    /// False if all bytes are zero.
+    /// A boolean, which is false if all bytes are zero.
     Bool,
     /// A `char`; an [`Shape::Array`] of it is a string.
     Char,
-    /// IEEE 754, 4 or 8 bytes.
+    /// A float (IEEE 754) of 4 or 8 bytes.
     Float,
     /// Enumerations of 1 to 8 bytes (`enum` and `enum64`).
     Enum { signed: bool, variants: Vec<EnumVariant> },
-    /// Members in declaration order. Members of anonymous structs and unions are listed among those of the parent.
+    /// A struct with its members in the order of declaration. Members of anonymous structs and unions are listed among
+    /// the members of the parent.
     Struct(Vec<Member>),
-    /// Members as in a struct, but sharing bytes.
+    /// A union with its members, which share bytes.
     Union(Vec<Member>),
-    /// `len` elements; an array of several dimensions has arrays as elements.
+    /// An array of `len` elements. An array of several dimensions has arrays as elements.
     Array { element: Box<Layout>, len: usize },
-    /// Bytes of no known type, rendered in hex.
+    /// Bytes of an unknown type, which are shown in hex.
     Opaque,
 }
 
@@ -44,7 +45,7 @@ pub enum Shape {
 pub struct EnumVariant {
     /// The name of the value in C.
     pub name: String,
-    /// The value's bits, sign- or zero-extended to 64.
+    /// The bits of the value, sign- or zero-extended to 64 bits.
     pub value: u64,
 }
 
@@ -53,7 +54,7 @@ pub struct EnumVariant {
 pub struct Member {
     /// The name of the member in C.
     pub name: String,
-    /// Bits from the start of the enclosing [`Layout`].
+    /// The number of bits from the start of the enclosing [`Layout`].
     pub bit_offset: usize,
     /// The width of a bitfield, in bits.
     pub bitfield: Option<u8>,
@@ -61,7 +62,7 @@ pub struct Member {
     pub layout: Layout,
 }
 
-/// Renderings chosen by `__attribute__((btf_decl_tag("...")))` on a field, typedef or map variable.
+/// A rendering, which `__attribute__((btf_decl_tag("...")))` on a field, typedef or map variable asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Render {
@@ -79,16 +80,18 @@ pub enum Render {
     Be32,
     /// A number of eight bytes in network order.
     Be64,
-    /// `0x` and two digits a byte: a number from its highest byte, other bytes in the order of memory.
+    /// Digits in hex: `0x`, and two digits for each byte. A number begins with its highest byte; other bytes are in the
+    /// order of memory.
     Hex,
     /// Text up to the first NUL.
     String,
-    /// A number of sixteen bytes in decimal; without this, in hex. Sums that 64 bits do not hold are kept
-    /// like this.
+    /// A number of sixteen bytes, shown in decimal; without this rendering it is shown in hex. Sums that do not fit into
+    /// 64 bits have this rendering.
     Decimal,
     /// Nanoseconds since boot (`bpf_ktime_get_ns`), shown as a time of day.
     Ktime,
-    /// Nanoseconds since 1970, shown as a time of day; zero is "never". Sums keep the times of [`Self::Ktime`] like this.
+    /// Nanoseconds since 1970, shown as a time of day; zero is "never". Sums convert times of [`Self::Ktime`] to this
+    /// form.
     Time,
     /// The index of an interface, shown as its name.
     Ifindex,
@@ -98,7 +101,7 @@ pub enum Render {
     TcpFlags,
     /// A struct of an address and the number of its significant bits: `10.0.0.0/8`.
     Prefix,
-    /// Slots of an array map that count values by magnitude. Documents have ranges and percentiles beside them.
+    /// The slots of an array map that count values by magnitude. Documents also show ranges and percentiles for them.
     Histogram,
 }
 
@@ -124,7 +127,7 @@ impl Render {
         Self::Histogram,
     ];
 
-    /// The tag that asks for the rendering, and its purpose.
+    /// Returns the tag that asks for the rendering, and the purpose of the rendering.
     pub const fn tag(self) -> (&'static str, &'static str) {
         match self {
             Self::Ipv4 => ("ipv4", "four bytes"),
@@ -147,7 +150,7 @@ impl Render {
         }
     }
 
-    /// The rendering for a decl tag, by its name in stored layouts; `None` for the tags of other tools.
+    /// Returns the rendering that a decl tag, or a name in stored layouts, asks for; `None` for tags of other tools.
     pub fn from_tag(tag: &str) -> Option<Self> {
         let tag: StrDeserializer<'_, value::Error> = tag.into_deserializer();
         Self::deserialize(tag).ok()
@@ -172,7 +175,7 @@ impl Layout {
         self.render == Some(render) || inside
     }
 
-    /// An unsigned integer of `size` bytes.
+    /// Returns the layout of an unsigned integer of `size` bytes.
     pub const fn unsigned(size: usize) -> Self {
         Self { size, shape: Shape::Int { signed: false }, render: None }
     }

@@ -1,4 +1,4 @@
-//! The map types that a metric can read as a table, and the abilities of each.
+//! The map types that a metric can read as a table, and their properties.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,24 +17,24 @@ pub enum MapKind {
     Stack,
     HashOfMaps,
     ArrayOfMaps,
-    /// A variable in a data section, which is part of an array map's only value.
+    /// A variable in a data section. The section is the only value of an array map.
     Global,
 }
 
 /// The family of a map type; each family has its own way of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapFamily {
-    /// Keys come and go: a reading walks by key and deletes entries.
+    /// Keys come and go. A reading walks through the keys and deletes the entries.
     Hash,
-    /// Keys are `0..max_entries` and always exist: read by index, entries zeroed.
+    /// Keys are `0..max_entries` and always exist. A reading reads the entries by index and sets them to zero.
     Array,
-    /// Keys are prefixes: walked by key, entries deleted.
+    /// Keys are prefixes. A reading walks through the keys and deletes the entries.
     Trie,
-    /// Entries have no keys: a reading pops them.
+    /// Entries have no keys. A reading pops the entries.
     Fifo,
-    /// The values are maps: a reading reads and empties these; the outer map stays unchanged.
+    /// The values are maps. A reading reads and empties these; the outer map stays unchanged.
     Nested,
-    /// One value without a key, in memory; reset to the initial value in the source.
+    /// One value without a key, in mapped memory. A reset writes the initial value of the source.
     Global,
 }
 
@@ -55,12 +55,12 @@ impl MapKind {
         Self::Global,
     ];
 
-    /// The kind with this `enum bpf_map_type` number, if a metric can read it.
+    /// Returns the kind with this number of `enum bpf_map_type`, if a metric can read maps of that type.
     pub fn from_bpf_type(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.bpf_type() == Some(number))
     }
 
-    /// The name, the number of `enum bpf_map_type`, and the family.
+    /// Returns the name, the number in `enum bpf_map_type`, and the family.
     const fn facts(self) -> (&'static str, Option<u32>, MapFamily) {
         match self {
             Self::Hash => ("hash", Some(1), MapFamily::Hash),
@@ -83,7 +83,8 @@ impl MapKind {
         self.facts().0
     }
 
-    /// The number of `enum bpf_map_type` (part of the kernel's ABI); `None` for a kind that is not a kernel map.
+    /// Returns the number in `enum bpf_map_type` (part of the kernel's ABI); `None` for a kind that is not a
+    /// kernel map.
     pub const fn bpf_type(self) -> Option<u32> {
         self.facts().1
     }
@@ -93,7 +94,7 @@ impl MapKind {
         self.facts().2
     }
 
-    /// Tells whether each entry holds one value per possible CPU.
+    /// Tells whether each entry has one value for each possible CPU.
     pub const fn is_percpu(self) -> bool {
         matches!(self, Self::PercpuHash | Self::LruPercpuHash | Self::PercpuArray)
     }
@@ -103,7 +104,7 @@ impl MapKind {
         !matches!(self.family(), MapFamily::Fifo | MapFamily::Global)
     }
 
-    /// Tells whether the entries come and go with the traffic.
+    /// Tells whether entries come and go with the traffic.
     pub const fn comes_and_goes(self) -> bool {
         matches!(self.family(), MapFamily::Hash | MapFamily::Trie)
     }

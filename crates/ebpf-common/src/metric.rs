@@ -1,4 +1,5 @@
-//! The settings of a metric: the way to read its map, the start of its counts, the aggregation over CPUs.
+//! The settings of a metric: the way to read its map, the beginning of its counts, and the aggregation over
+//! CPUs.
 
 pub mod distribution;
 pub mod head;
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The beginning of a metric's counts. Only OpenMetrics shows it.
+/// The moment since which a metric counts. Only OpenMetrics shows this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Temporality {
@@ -16,18 +17,18 @@ pub enum Temporality {
     Window,
     /// Numbers count from the deployment of the probe: windows are added up.
     Cumulative,
-    /// The present map; only the program resets it.
+    /// Numbers show the present content of the map; only the program resets it.
     Live,
 }
 
-/// The completeness of a metric's map.
+/// How much of the truth a metric's map contains: its capacity, its fill and its losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completeness {
     /// The most entries that the map can have; `None` if no number of entries bounds it (variables, rings).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_entries: Option<u32>,
-    /// For a sum of windows, the entries of the map at the end of the window; `None` if the rows are the
-    /// entries.
+    /// For a sum of windows, the number of entries in the map at the end of the window; `None` if each row is
+    /// an entry of the map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries_used: Option<u64>,
     /// The counts of failed insertions; `None` if the source does not count them.
@@ -35,20 +36,20 @@ pub struct Completeness {
     pub losses: Option<Losses>,
 }
 
-/// The numbers of writes to a map that failed for lack of room.
+/// The numbers of writes to a map that failed because the map was full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// The losses in the time that the reading is about.
+    /// The losses in the time that a reading covers.
     pub shown: u64,
     /// All losses so far.
     pub total: u64,
 }
 
-/// The rule that makes one value of a PERCPU metric's values of all possible CPUs.
+/// The rule that makes one value from a PERCPU metric's values on all possible CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
-    /// Wraps at the width of the field, like the program.
+    /// The sum, which wraps at the width of the field, as in the program.
     Sum,
     /// The mean over all possible CPUs, truncated towards zero.
     Avg,
@@ -70,27 +71,28 @@ impl Aggregation {
     }
 }
 
-/// The way in which a metric becomes samples, beside its layout. Only OpenMetrics shows it.
+/// The rules by which a metric becomes samples of OpenMetrics. The other formats do not use these rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesRules {
-    /// The rules by which windows add up; `None` if they do not, or if the window is of an earlier version.
+    /// The rules by which windows add up; `None` if windows do not add up, or if an earlier version has
+    /// stored the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeRules>,
-    /// The label of a key that has no parts; `None` for the usual one.
+    /// The label of a key that has no parts; `None` for the default label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_label: Option<String>,
-    /// The most entries that become samples, the largest ones; `None` for no limit.
+    /// The most entries that become samples; the largest entries are chosen. `None` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_series: Option<u64>,
-    /// The path of the number for this choice; `None` for the first counter.
+    /// The path of the number by which entries are chosen; `None` for the first counter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series_by: Option<String>,
-    /// The prefix of the names of the families, before the name of the metric; `None` for nothing.
+    /// The prefix of the families' names, before the name of the metric; `None` for no prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
 }
 
-/// The rule by which a number in a new window joins the sum of the earlier windows.
+/// The rule by which a number in a new window joins the sum of earlier windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeRule {
@@ -98,9 +100,9 @@ pub enum MergeRule {
     Sum,
     Max,
     Min,
-    /// Bitwise, for sets of flags.
+    /// The bitwise OR, for sets of flags.
     Or,
-    /// The newest window's number.
+    /// The number in the newest window.
     Last,
 }
 
@@ -115,7 +117,8 @@ impl MergeRule {
 pub struct MergeRules {
     /// The rule for the fields that `fields` does not name.
     pub default: MergeRule,
-    /// The rules by path of the value's field (`bytes`, `tcp.syn`); a struct's rule holds for all its fields.
+    /// The rules for fields, by the path in the value (`bytes`, `tcp.syn`). The rule of a struct applies to
+    /// all its fields.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, MergeRule>,
 }
@@ -129,30 +132,30 @@ impl From<MergeRule> for MergeRules {
 /// The way in which a metric counts, according to its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// Each reading takes the counts since the last reading out of this copy of the map.
+    /// Each reading takes the counts since the last reading, from this copy of the map.
     Window(MapCopy),
     /// The windows of a snapshot add up by these rules.
     Sum(MergeRules),
-    /// A reading shows the present map.
+    /// A reading shows the present content of the map.
     Live,
 }
 
 /// The treatment of a map's content when the probe is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReplace {
-    /// The content continues where the map still fits.
+    /// The content is kept if the new map fits.
     #[default]
     Carry,
-    /// The content begins anew.
+    /// The new map begins empty.
     Reset,
 }
 
-/// The copy of the map for the reading.
+/// The copy of the map that a reading reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapCopy {
-    /// The copy that the programs write to.
+    /// The copy to which the programs write.
     Live,
-    /// The twin that the flip has just taken out of use.
+    /// The copy of the twin that the last flip has taken out of use.
     Snapshot,
 }
 
@@ -165,16 +168,16 @@ pub enum AfterRead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
     Export,
-    /// Reset with the others, and never shown.
+    /// The map is reset with the other maps, and never shown.
     Hidden,
 }
 
-/// The way in which entries are taken out of the map.
+/// The way in which entries are read and removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrategyChoice {
-    /// The fastest way the kernel has for the map's type.
+    /// The fastest way that the kernel has for the map's type.
     Auto,
-    /// Entry by entry, for comparison.
+    /// One entry after the other, for comparison.
     Iterative,
 }
 

@@ -11,7 +11,7 @@ use crate::hook::{Hook, Position, Verdict, XdpMode};
 use crate::metric::{Counting, MapCopy, OnReplace, StrategyChoice, Visibility};
 use crate::{Aggregation, MergeRules};
 
-/// The hook of a direction's program, and the program's place there.
+/// The hook of a direction's program, and the place of the program at that hook.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachRequest {
     pub hook: Hook,
@@ -19,13 +19,13 @@ pub struct AttachRequest {
     pub verdict: Verdict,
     /// The program sees one packet in this many, chosen at random; `None` if it sees all.
     pub sample: Option<NonZeroU32>,
-    /// Probes of one hook run in ascending order.
+    /// The priority: the probes of one hook run in ascending order of it.
     pub priority: i16,
     pub position: Position,
 }
 
 impl AttachRequest {
-    /// The whole request, with the name of its hook: hooks have no equality.
+    /// Returns all parts of the request, with the name of the hook, because hooks can't be compared.
     fn parts(self) -> impl Eq {
         let Self { hook, xdp_mode, verdict, sample, priority, position } = self;
         (hook.name(), xdp_mode, verdict, sample, priority, position)
@@ -69,22 +69,22 @@ pub struct MetricRequest {
 }
 
 impl MetricRequest {
-    /// Returns the name of the map, or of the variable's section.
+    /// Returns the name of the map; for a variable, the name of its section.
     pub fn map_name(&self) -> &str {
         self.map.split_once(':').map_or(&self.map, |(section, _)| section)
     }
 
-    /// Tells whether a reading takes the twin's copy of the map.
+    /// Tells whether a reading reads the map of the idle twin.
     pub const fn is_snapshot(&self) -> bool {
         matches!(self.counting, Counting::Window(MapCopy::Snapshot) | Counting::Sum(_))
     }
 
-    /// Tells whether each reading begins anew.
+    /// Tells whether the counts begin again after each reading.
     pub const fn is_reset(&self) -> bool {
         matches!(self.counting, Counting::Window(_))
     }
 
-    /// The rules by which windows add up; `None` if they do not.
+    /// Returns the rules by which windows add up; `None` if they do not add up.
     pub const fn rules(&self) -> Option<&MergeRules> {
         match &self.counting {
             Counting::Sum(rules) => Some(rules),
@@ -92,8 +92,8 @@ impl MetricRequest {
         }
     }
 
-    /// Returns the field of the configuration because of which the daemon writes to the map: `init` resets
-    /// it, and a snapshot is cleared before its next use. `None` if the map is only read.
+    /// Returns the field of the configuration that makes the daemon write to the map: `init` resets the
+    /// map, and a snapshot is cleared before its next use. `None` if the daemon only reads the map.
     pub const fn writing_field(&self) -> Option<&'static str> {
         match self.counting {
             Counting::Window(_) => Some("init"),

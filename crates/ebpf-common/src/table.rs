@@ -11,23 +11,25 @@ use serde::{Deserialize, Serialize};
 use crate::layout::{Layout, Render};
 use crate::map_kind::MapKind;
 
-/// The constant facts about a map: its kind and the meaning of its keys and values.
+/// The facts about a map that do not change: its kind, and the meaning of its keys and values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableLayout {
     /// The type of the map.
     pub kind: MapKind,
-    /// The meaning of a key; of size 0 where the kind has no keys.
+    /// The meaning of a key; its size is 0 if the kind has no keys.
     pub key: Layout,
-    /// The meaning of one value; of PERCPU kinds, the value of one CPU.
+    /// The meaning of one value. For a PERCPU kind, this is the value of one CPU.
     pub value: Layout,
-    /// Values per entry: the number of possible CPUs for PERCPU kinds, else 1.
+    /// The number of values in an entry: the number of possible CPUs for PERCPU kinds, and 1 for other
+    /// kinds.
     pub slots: usize,
-    /// The layout of the inner maps, for maps of maps; it is the same for all inner maps.
+    /// The layout of the inner maps of a map of maps, which all its inner maps share.
     pub inner: Option<Arc<TableLayout>>,
 }
 
 impl TableLayout {
-    /// Bytes from one CPU's value to the next: the kernel rounds PERCPU values up to 8.
+    /// Returns the number of bytes from one CPU's value to the next. The kernel rounds the size of PERCPU
+    /// values up to a multiple of 8.
     pub const fn slot_stride(&self) -> usize {
         if self.kind.is_percpu() { self.value.size.next_multiple_of(8) } else { self.value.size }
     }
@@ -38,17 +40,17 @@ impl TableLayout {
         here || self.inner.as_ref().is_some_and(|inner| inner.renders(render))
     }
 
-    /// Bytes of one entry in [`RawTable::values`].
+    /// Returns the number of bytes that one entry has in [`RawTable::values`].
     pub const fn value_stride(&self) -> usize {
         self.slot_stride() * self.slots
     }
 }
 
-/// Entries in the kernel's order: entry `i` is `key.size` bytes of `keys` and [`TableLayout::value_stride`]
-/// bytes of `values`.
+/// The entries of a map in the kernel's order. Entry `i` is `key.size` bytes of `keys`, and
+/// [`TableLayout::value_stride`] bytes of `values`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawTable {
-    /// The keys, one after the other.
+    /// The bytes of all keys, in the order of the rows.
     pub keys: Vec<u8>,
     /// The values, one after the other; for PERCPU kinds, all slots of an entry.
     pub values: Vec<u8>,
@@ -59,11 +61,11 @@ pub struct RawTable {
 /// One entry of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableRow<'a> {
-    /// The key; empty where the kind has no keys.
+    /// The bytes of the key; empty if the kind has no keys.
     pub key: &'a [u8],
-    /// The value: [`TableLayout::value_stride`] bytes.
+    /// The bytes of the value: [`TableLayout::value_stride`] bytes.
     pub value: &'a [u8],
-    /// The content of the inner map, for maps of maps.
+    /// The content of the inner map, for a map of maps.
     pub inner: Option<&'a RawTable>,
 }
 
@@ -73,7 +75,7 @@ impl RawTable {
         self.keys.is_empty() && self.values.is_empty()
     }
 
-    /// Removes all entries and keeps the memory.
+    /// Removes all entries, but keeps the memory.
     pub fn clear(&mut self) {
         self.keys.clear();
         self.values.clear();
@@ -87,7 +89,7 @@ impl RawTable {
         self.inner.extend_from_slice(&other.inner);
     }
 
-    /// A copy of the entries `from..to`, as far as they exist.
+    /// Returns a copy of the entries `from..to`, as far as they exist.
     pub fn slice(&self, from: usize, to: usize, layout: &TableLayout) -> Self {
         fn part<T: Clone>(all: &[T], from: usize, to: usize, size: usize) -> Vec<T> {
             let end = (to * size).min(all.len());
@@ -100,21 +102,21 @@ impl RawTable {
         }
     }
 
-    /// Removes all entries but the first `len`.
+    /// Removes all entries except the first `len`.
     pub fn truncate(&mut self, len: usize, layout: &TableLayout) {
         self.keys.truncate(len * layout.key.size);
         self.values.truncate(len * layout.value_stride());
         self.inner.truncate(len);
     }
 
-    /// The number of complete entries.
+    /// Returns the number of complete entries.
     pub fn len(&self, layout: &TableLayout) -> usize {
         let values = self.values.len().checked_div(layout.value_stride()).unwrap_or(0);
         let keys = if layout.kind.has_keys() { self.keys.len().checked_div(layout.key.size) } else { None };
         keys.map_or(values, |keys| keys.min(values))
     }
 
-    /// The `(key, value)` bytes of each entry; the key is empty where the kind has none.
+    /// Returns the bytes of each entry's key and value; the key is empty if the kind has no keys.
     pub fn entries<'a>(&'a self, layout: &'a TableLayout) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.rows(layout).map(|row| (row.key, row.value))
     }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::hook::{Direction, Hook, ProgramKind, Verdict};
 
-/// The operator's choice of a dialect.
+/// The operator's choice of the source's dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// The dialect that the source looks like.
+    /// The dialect is guessed from the source.
     #[default]
     Auto,
-    /// Maps and programs in sections, the style of libbpf.
+    /// The style of libbpf: maps and programs are in sections.
     Libbpf,
-    /// Tables with methods, and functions without sections, the style of BCC.
+    /// The style of BCC: tables have methods, and functions have no sections.
     Bcc,
 }
 
@@ -22,7 +22,7 @@ impl Dialect {
         [("auto", Self::Auto), ("libbpf", Self::Libbpf), ("bcc", Self::Bcc)];
 }
 
-/// For each table of programs the function in each slot.
+/// The function in each slot of each table of programs.
 pub type Calls = BTreeMap<String, BTreeMap<u32, String>>;
 
 /// Returns the names that a text includes, in quotation marks or in brackets.
@@ -43,7 +43,7 @@ pub fn inclusions(text: &str) -> impl Iterator<Item = (&str, bool)> {
     })
 }
 
-/// Returns a name without the steps out of the folder of a source.
+/// Returns a name without the leading steps (`..`) out of the folder of a source.
 pub fn inside_of(name: &str) -> &str {
     name.trim_start_matches("../")
 }
@@ -76,13 +76,13 @@ pub fn is_vmlinux(name: &str) -> bool {
     parts.next() == Some("") && parts.all(|part| !part.is_empty() && is_known(part))
 }
 
-/// A source to compile.
+/// A source that is to be compiled.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit<'a> {
     /// The place of the source in the configuration, for findings: `ingress.source`.
     pub field: &'a str,
     pub source: &'a str,
-    /// The files that the source may include, by their paths below its folder.
+    /// The files that the source may include, by their paths below the source's folder.
     pub files: &'a BTreeMap<String, String>,
     pub defines: &'a BTreeMap<String, String>,
     pub dialect: Dialect,

@@ -1,4 +1,4 @@
-//! The sum of windows, which a metric with `snapshot` but without `init` shows.
+//! The sum of windows. A metric with `snapshot` and without `init` shows such a sum.
 
 mod noted;
 
@@ -14,30 +14,31 @@ use twinprobe_ebpf_common::{
 
 use self::noted::Noted;
 
-/// A merge rule names a field that the value does not have; the path is in the rule.
+/// The error for a merge rule whose field the value does not have. The text is the path in the rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value has no field {0}")]
 pub struct UnknownField(pub String);
 
-/// The rows of a window that are converted at a time.
+/// The number of rows of a window that are converted at a time.
 const ROWS: usize = 4096;
 
 /// The sum of the windows of one map.
 #[derive(Clone, Debug)]
 pub struct Accumulator {
-    /// The layout of the windows.
+    /// The layout of the windows' tables.
     of: Arc<TableLayout>,
     /// The layout of the sum: added numbers have 64 bits, and times are times of the wall clock.
     layout: Arc<TableLayout>,
     rules: MergeRules,
-    /// The width of the numbers. It grows as soon as a number has no room. Nearly all sums fit into 64 bits,
-    /// and wider ones take twice the room in the store.
+    /// The width of the summed numbers. It grows as soon as a number does not fit. Nearly all sums fit into 64 bits,
+    /// and wider sums take twice the room in the store.
     width: SumWidth,
     leaves: Leaves<LeafJoin>,
     total: RawTable,
-    /// The place of each entry, by its key. Keys come from packets, so the hash must be one that senders can't aim at.
+    /// The place of each entry, by its key. Keys come from packets, so the hash must be one whose collisions senders
+    /// can't produce.
     index: HashMap<Box<[u8]>, usize>,
-    /// The last window that had the entry, for each entry. Empty unless [`Self::has_ages`].
+    /// The number of the last window that had each entry. Empty unless [`Self::has_ages`].
     ages: Vec<u64>,
     /// The changes since a window; `None` if nothing is noted, or if the layout has changed since.
     noted: Option<Noted>,
@@ -63,19 +64,19 @@ impl Accumulator {
         Ok(Self { of, layout, rules, width, leaves, total, index, ages, noted: None })
     }
 
-    /// The layout of the sum. An addition may make the sum wider.
+    /// Returns the layout of the sum. An addition may change it, because the sum gets wider.
     pub const fn layout(&self) -> &Arc<TableLayout> {
         &self.layout
     }
 
-    /// Adds window number `seq`, with the rows from the map. `boot_time_ns` is the time of the boot by the
-    /// wall clock, from which its times count.
+    /// Adds window number `seq`, with the rows from the map. `boot_time_ns` is the time of the boot by the wall clock,
+    /// to which the times in the window refer.
     pub fn add(&mut self, window: &RawTable, seq: u64, boot_time_ns: i128) {
         let of = Arc::clone(&self.of);
         self.add_of(window, &of, seq, boot_time_ns);
     }
 
-    /// Adds rows of another layout. Returns false if the rows do not fit.
+    /// Adds rows of another layout. Returns false if that layout can't be converted.
     pub fn add_of(&mut self, rows: &RawTable, of: &TableLayout, seq: u64, boot_time_ns: i128) -> bool {
         if is_widest(&of.value) {
             self.widen();
@@ -106,7 +107,7 @@ impl Accumulator {
         }
     }
 
-    /// Widens the numbers that are added up to 128 bits. The layout does not change any more.
+    /// Widens the summed numbers to 128 bits. The layout does not change any more after that.
     pub fn widen(&mut self) {
         if self.width == SumWidth::Widest {
             return;
@@ -133,7 +134,7 @@ impl Accumulator {
         narrowed(&self.total, &self.layout, &self.of, boot_time_ns).unwrap_or_default()
     }
 
-    /// Returns the sum so far in the layout of the windows, if all of its numbers have room there.
+    /// Returns the sum so far in the layout of the windows, if all its numbers fit into that layout.
     pub fn fitting(&self, boot_time_ns: i128) -> Option<RawTable> {
         let rows = narrowed(&self.total, &self.layout, &self.of, boot_time_ns)?;
         let whole = convert_times(&rows, &self.of, &self.layout, boot_time_ns)?;
@@ -188,24 +189,24 @@ impl Accumulator {
         None
     }
 
-    /// Tells whether the entries come and go with the traffic, so that their number grows unless it is bounded.
+    /// Tells whether entries come and go with the traffic, so that their number would grow without a bound.
     pub fn has_ages(&self) -> bool {
         self.layout.kind.comes_and_goes()
     }
 
-    /// The last window that had the entry, for each entry; empty for tables whose entries are always the same.
+    /// Returns the number of the last window that had each entry; empty for tables whose entries are always the same.
     pub fn ages(&self) -> &[u64] {
         &self.ages
     }
 
-    /// Replaces the ages of the first entries by those of a sum that was stored.
+    /// Replaces the ages of the first entries by the ages of a stored sum.
     pub fn set_ages(&mut self, ages: &[u64]) {
         self.ages.iter_mut().zip(ages).for_each(|(own, age)| *own = *age);
         self.noted = None;
     }
 
-    /// Drops the entries that no window has had for the longest time, so that `entries` are left. Returns the number of
-    /// dropped entries.
+    /// Drops the entries that no window has had for the longest time, until at most `entries` are left. Returns the
+    /// number of dropped entries.
     pub fn bound(&mut self, entries: usize) -> usize {
         let surplus = self.ages.len().saturating_sub(entries);
         if surplus == 0 {
@@ -229,13 +230,13 @@ impl Accumulator {
         surplus
     }
 
-    /// Drops the entries that are in no window since the one numbered `oldest`.
+    /// Drops the entries that are in no window from number `oldest` on.
     pub fn drop_older(&mut self, oldest: u64) {
         let left = self.ages.iter().filter(|age| **age >= oldest).count();
         self.bound(left);
     }
 
-    /// Begins to note changes in the sum, which is that of window number `since`.
+    /// Begins to note changes in the sum. At this moment, the sum is that of window number `since`.
     pub fn note_changes(&mut self, since: u64) {
         let len = self.total.len(&self.layout);
         self.noted = (self.layout.kind.family() != MapFamily::Fifo).then(|| Noted::new(since, len));
@@ -265,7 +266,7 @@ fn leaves(layout: &TableLayout, rules: &MergeRules) -> Leaves<LeafJoin> {
     Leaves::new(&layout.value, &mut |path, meaning| Some(rules.join(path, meaning)))
 }
 
-/// Joins the value of an entry with that of a window, in `merged`. Returns false if a sum exceeds 64 bits.
+/// Merges the value of an entry with the value in a window, in `merged`. Returns false if a sum exceeds 64 bits.
 fn merge(
     layout: &TableLayout,
     leaves: &Leaves<LeafJoin>,

@@ -1,4 +1,4 @@
-//! The aggregation of the values of all CPUs into one, number by number.
+//! The aggregation of the values of all CPUs into one value, number by number.
 
 use std::iter;
 use std::sync::Arc;
@@ -12,21 +12,20 @@ use twinprobe_ebpf_common::{Aggregation, Conversion, Layout, MergeRule, MergeRul
 
 use crate::metric::Metric;
 
-/// The way in which the values of all CPUs for a leaf become one.
+/// The way in which the values of a leaf on all CPUs become one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverCpus {
-    /// The join by a rule for values that CPUs have counted: CPUs that have counted nothing do not matter.
+    /// The join by a rule, over the CPUs that have counted something.
     Join(LeafJoin),
     /// The mean over all CPUs, including CPUs that have counted nothing.
     Mean,
-    /// Over all CPUs, including CPUs that have counted nothing.
+    /// The join by a rule over all CPUs, including CPUs that have counted nothing.
     All(MergeRule),
 }
 
 impl OverCpus {
-    /// Returns the way for the leaf at `path`; `None` if the leaf is taken from the value of a single CPU. `avg`, `min`
-    /// and `max` apply to numbers that can be compared. Every other leaf follows the rules for adding
-    /// windows.
+    /// Returns the way for the leaf at `path`; `None` if the leaf comes from the value of a single CPU. `avg`, `min` and
+    /// `max` apply to numbers that can be compared. Every other leaf follows the rules for the addition of windows.
     fn of(aggregation: Aggregation, rules: &MergeRules, path: &str, meaning: Meaning) -> Option<Self> {
         let by_field = MergeRules { default: MergeRule::Sum, ..rules.clone() };
         let join = by_field.join(path, meaning);
@@ -41,9 +40,9 @@ impl OverCpus {
         }
     }
 
-    /// Returns the bits of one leaf, made from those of all CPUs. The bits have the form of
-    /// [`twinprobe_ebpf_common::field::leaf::Leaf::load`]. Each CPU's bits come with a flag: true if the CPU
-    /// has counted anything.
+    /// Returns the bits of one leaf, made from the bits on all CPUs. The bits have the form of
+    /// [`twinprobe_ebpf_common::field::leaf::Leaf::load`]. Each CPU's bits come with a flag: true if the CPU has counted
+    /// anything.
     fn fold(self, kind: LeafKind, width: u32, values: impl Iterator<Item = (u128, bool)> + Clone) -> u128 {
         let all = values.clone().map(|(value, _)| value);
         match (self, kind) {
@@ -62,8 +61,8 @@ impl OverCpus {
     }
 }
 
-/// Returns the mean, truncated towards zero. The sum has 128 bits, which values of up to 64 bits can't overflow; if
-/// wider ones overflow, quotients and remainders are summed apart.
+/// Returns the mean, truncated towards zero. The sum has 128 bits, which values of up to 64 bits can't overflow. If wider
+/// values overflow it, quotients and remainders are summed separately.
 fn mean(values: impl Iterator<Item = u128> + Clone, signed: bool) -> u128 {
     let count = values.clone().count().max(1) as u128;
     if signed {
@@ -78,7 +77,7 @@ fn mean(values: impl Iterator<Item = u128> + Clone, signed: bool) -> u128 {
     quotients + remainders / count
 }
 
-/// Returns the mean of 128-bit values whose sum fits into no type.
+/// Returns the mean of 128-bit values whose sum does not fit into 128 bits.
 fn wide_mean(values: impl Iterator<Item = i128>, count: i128) -> i128 {
     let (quotients, remainders) = values.fold((0, 0), |(q, r), value| (q + value / count, r + value % count));
     let (mean, rest) = (quotients + remainders / count, remainders % count);
@@ -92,7 +91,7 @@ fn wide_mean(values: impl Iterator<Item = i128>, count: i128) -> i128 {
     }
 }
 
-/// The layout of folded values: numbers that are added have 128 bits, so that those of all CPUs fit.
+/// The layout of folded values: summed numbers have 128 bits, so that the sum over all CPUs fits.
 #[derive(Debug)]
 pub struct Folded {
     pub value: Layout,
@@ -100,7 +99,7 @@ pub struct Folded {
     /// The folded numbers: their form in the slots, and their form in the folded value.
     from: Leaves<OverCpus>,
     to: Leaves<()>,
-    /// The times that show the newest slot.
+    /// The times, which show the newest slot.
     times: Leaves<()>,
 }
 
@@ -128,7 +127,7 @@ impl Folded {
     }
 }
 
-/// Folds the slots of one entry after the other, in memory of its own.
+/// Folds the slots of each entry into one value, in memory that belongs to the folder.
 #[derive(Debug)]
 pub struct Folder {
     folded: Arc<Folded>,

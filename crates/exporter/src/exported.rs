@@ -13,14 +13,14 @@ use crate::encode::openmetrics::samples::{Dimension, FamilySamples};
 use crate::encode::openmetrics::series::MetricSeries;
 use crate::metric::Metric;
 
-/// The name of a key that represents all others, and the label of such a key that has several labels.
+/// The name of the key that represents all other keys, and the label of this key if keys have several labels.
 const OTHER: &str = "other";
 const WHOLE: &str = "key";
 /// The label with the upper bound of a bucket.
 const BOUND: &str = "le";
 /// The label that distinguishes the values of CPUs.
 const CPU: &str = "cpu";
-/// The part of a number by which a float may differ from its integer.
+/// The relative difference by which a float may differ from the integer that it represents.
 const NOISE: f64 = 1e-9;
 
 /// The samples of one number of a metric.
@@ -30,23 +30,23 @@ pub struct ExportedNumber {
     pub name: String,
     /// True if the samples belong to a counter.
     pub is_counter: bool,
-    /// The labels that distinguish the samples of different keys.
+    /// The labels that distinguish the samples of one key from those of other keys.
     pub by: Vec<String>,
-    /// The labels of the values of CPUs and of the items of arrays, whose samples make one number.
+    /// The labels of the values of CPUs and of the items of arrays, whose samples together make one number.
     pub parts: Vec<String>,
     /// True if only the largest keys have samples.
     pub is_limited: bool,
-    /// The place of the first label that samples of all other keys lack: after the label of the interface.
+    /// The number of labels, up to and including the label of the interface, that the sample for all other keys has.
     others: usize,
     /// The labels that make the key, and its plan; `None` if there are no keys.
     keys: Vec<String>,
     plan: Option<Plan<String>>,
     scale: Scale,
-    /// The unit of the bounds if the samples are buckets. Each bucket includes those below it.
+    /// The unit of the bounds if the samples are buckets. The count of each bucket includes the buckets below it.
     bounds: Option<Scale>,
 }
 
-/// The number has no samples of its own. The text says why.
+/// The error for a number that has no samples. The text gives the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoSamples(&'static str);
@@ -100,7 +100,7 @@ impl ExportedNumber {
         })
     }
 
-    /// The counts of a histogram's slots.
+    /// Returns the samples with the counts of a histogram's slots.
     fn of_buckets(series: &MetricSeries, value: &FamilySamples) -> Self {
         Self {
             name: format!("{}_bucket", value.family),
@@ -116,7 +116,7 @@ impl ExportedNumber {
         }
     }
 
-    /// Tells whether the samples are buckets of a histogram. Each bucket includes those below it.
+    /// Tells whether the samples are buckets of a histogram. The count of each bucket includes the buckets below it.
     pub const fn is_of_buckets(&self) -> bool {
         self.bounds.is_some()
     }
@@ -147,8 +147,7 @@ impl ExportedNumber {
         }
     }
 
-    /// Returns a sample in the unit of the metric, in the form of documents; `None` for NaN and for
-    /// infinities.
+    /// Returns the number of a sample in the unit of the metric, in the form of documents; `None` for NaN and for infinities.
     pub fn original(&self, sample: f64) -> Option<JsonNumber> {
         let number = unscaled(self.scale, sample);
         let whole = number.round();
@@ -171,7 +170,7 @@ fn unscaled(scale: Scale, number: f64) -> f64 {
     }
 }
 
-/// Returns the slot with this largest value; `None` for the bucket of all values.
+/// Returns the slot whose largest value is this bound; `None` for the bucket of all values.
 fn slot(bound: f64) -> Option<u64> {
     bound.is_finite().then(|| ((bound + 1.0).log2().round() - 1.0).max(0.0) as u64)
 }
@@ -191,7 +190,7 @@ fn leaves(plan: &Plan<String>) -> usize {
     }
 }
 
-/// Makes a key of the texts of its parts, in their order.
+/// Makes a key from the texts of its parts, in the order of the parts.
 fn assembled<'a>(plan: &Plan<String>, texts: &mut impl Iterator<Item = &'a str>) -> Value {
     match plan {
         Plan::Struct(fields) => {

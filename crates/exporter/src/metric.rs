@@ -8,23 +8,23 @@ use twinprobe_ebpf_common::MetricHead;
 use crate::cache::Cache;
 use crate::others::Others;
 
-/// The description of a metric, and data that the formats have computed from it. It reads like its
-/// description.
+/// The description of a metric, and the data that the formats have computed from it. The fields of
+/// the description are accessible directly.
 #[derive(Clone, Debug)]
 pub struct Metric {
     head: MetricHead,
     cache: Cache,
-    /// The entries that the document leaves out.
+    /// The entries that the document leaves out; `None` if it leaves none out.
     others: Option<Arc<Others>>,
 }
 
 impl Metric {
-    /// The values that the formats compute for the metric when they first need them.
+    /// Returns the values that the formats have computed for the metric, each at its first use.
     pub(crate) const fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// The entries that the document leaves out; `None` if it leaves none out.
+    /// Returns the entries that the document leaves out; `None` if it leaves none out.
     pub fn others(&self) -> Option<&Others> {
         self.others.as_deref()
     }
@@ -34,7 +34,7 @@ impl Metric {
         self
     }
 
-    /// Makes a metric that differs in its description.
+    /// Makes a metric whose description is changed by `change`.
     pub fn with(mut self, change: impl FnOnce(&mut MetricHead)) -> Self {
         change(&mut self.head);
         Self::from(self.head)

@@ -20,8 +20,8 @@ use crate::encode::openmetrics::rows::flat::{flat, flatten};
 use crate::encode::sink::DocumentSink as _;
 use crate::metric::Metric;
 
-/// The value has no number of this name. The text lists the existing numbers; the flag is true if they have
-/// names.
+/// The error for a value that has no number of this name. The text lists the existing numbers; the flag is
+/// true if these have names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoNumber(String, pub bool);
@@ -33,7 +33,7 @@ pub enum Number {
     Float(f64),
 }
 
-/// The bits in which integers are computed.
+/// The number of bits with which integers are computed.
 const WIDTH: u32 = 128;
 /// The most fields that a message lists.
 const LISTED: usize = 20;
@@ -56,7 +56,7 @@ impl Number {
         }
     }
 
-    /// Joins an older number and a newer one.
+    /// Joins an older and a newer number by a rule.
     pub fn join(self, rule: MergeRule, newer: Self) -> Self {
         match (self, newer, rule) {
             (_, _, MergeRule::Last) => newer,
@@ -74,7 +74,7 @@ impl Number {
 /// Finds one number in each row of a metric.
 #[derive(Debug)]
 pub struct Numbers {
-    /// The metric, and its form as one table if it is a map of maps.
+    /// The metric in the form that has one table: a map of maps is flattened.
     nested: Arc<Metric>,
     metric: Arc<Metric>,
     path: String,
@@ -84,7 +84,7 @@ pub struct Numbers {
     key: Option<KeyPlan<Fragment>>,
     /// The place of the number in each value; `None` if the number has no such simple place.
     fixed: Option<FixedPlace>,
-    /// The numbers of one value, in memory that is used again.
+    /// The bits of the numbers of one value, in memory that is used again for the next value.
     bits: Vec<u128>,
 }
 
@@ -97,7 +97,7 @@ struct FixedPlace {
     swapped: bool,
 }
 
-/// The numbers of the rows of a table, in their order.
+/// The numbers of a table's rows, in the order of the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NumberColumn {
     Words(Vec<u64>),
@@ -116,7 +116,7 @@ impl NumberColumn {
         self.len() == 0
     }
 
-    /// The number of a row.
+    /// Returns the number of a row.
     pub fn get(&self, row: usize) -> Option<Number> {
         match self {
             Self::Words(words) => words.get(row).map(|&word| Number::Integer(word.into())),
@@ -140,7 +140,7 @@ impl NumberColumn {
 }
 
 impl Numbers {
-    /// Finds the number with this path; without a path the first counter, else the first number.
+    /// Finds the number with this path. Without a path, finds the first counter, or else the first number.
     pub fn new(metric: &Arc<Metric>, path: Option<&str>) -> Result<Self, NoNumber> {
         let nested = Arc::clone(metric);
         let metric = flat(metric);
@@ -166,7 +166,7 @@ impl Numbers {
         Ok(Self { nested, path, join, leaves, folder, key, metric, fixed, bits })
     }
 
-    /// The path of the number; empty if the value is a number itself.
+    /// Returns the path of the number; empty if the value is itself a number.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -180,12 +180,12 @@ impl Numbers {
         is_signed
     }
 
-    /// The rule by which two of the numbers join.
+    /// Returns the rule by which two numbers of the metric are merged into one.
     pub const fn rule(&self) -> MergeRule {
         self.join.rule
     }
 
-    /// The layout of the rows, as one table.
+    /// Returns the layout of the rows in the form that has one table.
     pub fn layout(&self) -> &TableLayout {
         &self.metric.layout
     }
@@ -195,8 +195,8 @@ impl Numbers {
         flatten(&self.nested, Cow::Borrowed(table))
     }
 
-    /// Returns the numbers of values one after the other, in the form of rows. Bytes of a value that is cut
-    /// off do not count.
+    /// Returns the numbers of consecutive values, which have the form of rows. An incomplete value at the
+    /// end does not count.
     pub fn column(&mut self, values: &[u8]) -> NumberColumn {
         let stride = self.metric.layout.value_stride().max(1);
         let values = values.chunks_exact(stride);
@@ -206,7 +206,7 @@ impl Numbers {
         }
     }
 
-    /// Returns the number of one value, in the form of rows.
+    /// Returns the number of one value, which has the form of rows.
     pub fn of(&mut self, value: &[u8]) -> Number {
         let Self { metric, leaves, folder, join, bits, .. } = self;
         bits.clear();

@@ -1,4 +1,4 @@
-//! The shape of documents in JSON, by the plans that render them.
+//! The shape of JSON documents, derived from the plans by which documents are written.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::encode::openmetrics::rows::flat::flat;
 use crate::encode::openmetrics::samples::{FamilySamples, Samples};
 use crate::metric::Metric;
 
-/// The last words of names that are units. A name that begins with one has another unit: `bytes_seen_nanoseconds`.
+/// The units that the last word of a name may be. `bytes_seen_nanoseconds` has the unit of its last word, not of its first.
 const UNITS: [&str; 14] = [
     "bytes",
     "octets",
@@ -80,7 +80,7 @@ fn metric(metric: &Arc<Metric>) -> MetricShape {
     }
 }
 
-/// The result of [`families`], which is made once for a metric.
+/// The families of a metric's numbers, which [`families`] computes once per metric.
 struct Families(Vec<FamilyShape>);
 
 /// Returns the OpenMetrics families of a metric's numbers.

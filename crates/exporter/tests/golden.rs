@@ -54,7 +54,7 @@ fn a_clock_that_was_set() {
     check("stepped", &document(Some(window), Vec::new(), Vec::new()));
 }
 
-/// An earlier version has stored the window.
+/// The window has no duration, because an earlier version has stored it.
 #[test]
 fn a_window_without_a_duration() {
     let stored = r#"{"seq":3,"start":"2026-11-21T10:00:00.000000000Z","end":"2026-11-21T10:00:10.000000000Z","quiesce_us":71,"lost_windows":0}"#;

@@ -28,7 +28,8 @@ fn word(name: &str, value: u8) -> MetricTable {
     metric(name, MapKind::Array, None, [unsigned(4), unsigned(1)], &[(&[0; 4], &[value])])
 }
 
-/// Families without their help, and without the family of omitted values, whose count is returned.
+/// Returns the families without their help texts, and the count in the family of omitted values, which is
+/// left out.
 fn families(text: &str) -> (Vec<(String, String, serde_json::Value)>, u64) {
     let parsed = parse(&[text]);
     let mut families: Vec<_> = parsed[0]
@@ -209,7 +210,7 @@ fn histograms_have_sums_where_programs_keep_them() {
     assert_eq!(numbers(&families), expected(["_bucket", "_count", "_sum"]));
     let (families, _) = openmetrics(&metrics(|table| table));
     assert_eq!(numbers(&families), expected(["_bucket", "_gcount", "_gsum"]));
-    // Without the histogram it is a number like others.
+    // Without the histogram, the sum is an ordinary number.
     let alone = latency("latency_nanoseconds_sum", unsigned(8), &sum);
     let (families, _) = openmetrics(&document("p", vec![alone]));
     assert_eq!(kinds(&families), [("latency_seconds_sum", "gauge", 1)]);

@@ -12,7 +12,7 @@ const DIE: &str = "TWINPROBE_CRASH_AT";
 const FAIL: &str = "TWINPROBE_FAIL_AT";
 /// The variable that names steps to wait at: `STEP=FILE,...`, each until its file exists.
 const WAIT: &str = "TWINPROBE_WAIT_AT";
-/// The limit of a wait: a test that was killed must not keep a daemon forever.
+/// The longest wait, because a test that was killed must not stop a daemon forever.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Ends this process if a test wants its end at `step`.

@@ -6,14 +6,14 @@ use twinprobe_api::AssignmentSpec;
 
 use crate::share::part;
 
-/// The request of an assignment to one node.
+/// The demand of an assignment on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted<'a> {
     /// The probe in this revision.
     Revision(&'a str),
     /// No probe, because the rollout has not reached this node yet.
     Nothing,
-    /// No probe: the assignment is not for this node.
+    /// The node gets no probe, because the assignment is not for this node.
     NotSelected,
 }
 

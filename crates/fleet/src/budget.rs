@@ -2,7 +2,8 @@
 
 use twinprobe_api::{FleetBudget, NodeReport};
 
-/// Returns why a node's report is over the budget: `400 ns per packet at eth0 ingress, 100 are in the budget`.
+/// Returns the reason why a node's report exceeds the budget: `400 ns per packet at eth0 ingress, 100 are in
+/// the budget`.
 pub fn over(report: &NodeReport, budget: &FleetBudget) -> Option<String> {
     let place =
         report.at.as_ref().map_or_else(|| " in the trial at admission".to_owned(), |at| format!(" at {at}"));

@@ -1,10 +1,10 @@
-//! The insertions that found no room, out of the documents of windows.
+//! The insertions that did not fit into maps, as the documents of windows count them.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// A document without its entries, which may be many.
+/// A document without its entries, of which there may be many.
 #[derive(Deserialize)]
 struct LossDocument {
     #[serde(default)]

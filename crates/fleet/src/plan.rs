@@ -12,14 +12,14 @@ use crate::decide::rule::rule_of;
 use crate::revision::revision_name;
 use crate::steps::RolloutPlan;
 
-/// The wish of people, checked, with the configuration that nodes get.
+/// The probe that people want, checked, with the configuration that nodes get.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetPlan {
     pub name: String,
     /// The name of the revision.
     pub revision: String,
     pub config: ConfigDocument,
-    /// True if nodes get sources and no objects.
+    /// True if nodes get sources, and no objects.
     pub on_nodes: bool,
     pub node_selector: BTreeMap<String, String>,
     pub rollout: RolloutPlan,
@@ -128,7 +128,7 @@ fn mistake(field: &str, message: impl Into<String>) -> Rejection {
     Finding::config(field, message).into()
 }
 
-/// Returns the rejection with its fields below another one.
+/// Returns the rejection with the path `field` before the paths of its fields.
 fn below(field: &str, mut rejection: Rejection) -> Rejection {
     for finding in &mut rejection.findings {
         let inner = finding.field.take().filter(|inner| !inner.is_empty());

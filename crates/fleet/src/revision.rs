@@ -6,7 +6,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use twinprobe_api::{ConfigDocument, RuleDocument};
 
-/// The digits of the digest in a revision's name.
+/// The number of digits of the digest in a revision's name.
 const DIGITS: usize = 12;
 
 /// Returns the SHA-256 of a configuration, in hexadecimal digits. The name in the configuration does not count: a daemon knows a
@@ -35,8 +35,8 @@ fn hexadecimal(document: &impl Serialize) -> String {
     })
 }
 
-/// Returns the name of a revision: that of its probe, and the first digits of the digest. A revision whose sources are for the
-/// nodes has other objects, and another name.
+/// Returns the name of a revision: the name of its probe, the first digits of the digest, and an ending if each node compiles
+/// the sources itself, because such a revision has no objects.
 pub fn revision_name(probe: &str, config: &ConfigDocument, on_nodes: bool) -> String {
     let end = if on_nodes { "-source" } else { "" };
     format!("{probe}-{}{end}", short(&digest(config)))

@@ -1,4 +1,4 @@
-//! The steps of a rollout: which nodes belong to one, and what follows from their reports.
+//! The steps of a rollout: the nodes that belong to a step, and the consequence of their reports.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,9 @@ pub struct NodeView<'a> {
 /// The consequence of the reports of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepVerdict {
-    /// The number of nodes that have not answered, or not closed their windows.
+    /// The step waits for this number of nodes, which have not answered or not closed their windows.
     Wait(usize),
-    /// The cost on every node of the step is known, and nothing speaks against the next step.
+    /// The cost on every node of the step is known, and nothing prevents the next step.
     Good,
     /// The step has failed at these nodes.
     Failed(Vec<FleetFailure>),

@@ -12,7 +12,7 @@ pub fn part(node: &str, revision: &str) -> u16 {
     u16::try_from(place(node, revision) % u64::from(WHOLE)).unwrap_or_default()
 }
 
-/// Returns the first nodes for this revision: this many, in the order of their places.
+/// Returns the first nodes for this revision: `count` nodes, in the order of their places.
 pub fn first<'a>(nodes: impl Iterator<Item = &'a str>, revision: &str, count: usize) -> Vec<&'a str> {
     let mut nodes: Vec<&str> = nodes.collect();
     nodes.sort_by_cached_key(|node| (place(node, revision), *node));

@@ -9,7 +9,7 @@ use crate::rollout::NodeView;
 
 /// The share of each node in the spread: an API server on two processors answers a read and a report in this time.
 const EACH: Duration = Duration::from_millis(5);
-/// The fewest nodes whose answers are spread.
+/// The least number of nodes whose answers are spread.
 const FEWEST: usize = 100;
 /// The longest spread.
 const LONGEST: Duration = Duration::from_mins(1);

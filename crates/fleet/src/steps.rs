@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_hours(24 * 7);
 pub struct RolloutStep {
     /// `canary`, or the share as in the spec.
     pub name: String,
-    /// The share of nodes beside the canaries, in hundredths of a per cent.
+    /// The share of nodes in addition to the canaries, in hundredths of a per cent.
     pub share: u16,
 }
 
@@ -26,7 +26,7 @@ pub struct RolloutStep {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RolloutPlan {
     pub canary: Option<Canary>,
-    /// The first is that of the canaries, if there are any.
+    /// The steps. The first one is that of the canaries, if there are any.
     pub steps: Vec<RolloutStep>,
     pub windows: u32,
     pub timeout: Duration,

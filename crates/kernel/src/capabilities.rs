@@ -1,5 +1,5 @@
-//! The capabilities of this kernel, found by trials when the daemon starts. The kernel's version is shown and decides
-//! nothing.
+//! The capabilities of this kernel, found by trials when the daemon starts. The daemon shows the kernel's version,
+//! but bases no decision on it.
 
 use std::thread;
 
@@ -91,8 +91,8 @@ impl Capabilities {
         }
     }
 
-    /// Returns the capabilities with the present state of the grace period methods; everything else is
-    /// unchanged since the start.
+    /// Returns the capabilities, with the present state of the methods for grace periods. Everything else stays as
+    /// it was at the start.
     pub fn now(&self, quiescer: &Quiescer) -> Self {
         let mut now = self.clone();
         now.kernel.quiesce = quiescer.workers.in_use().name().to_owned();

@@ -8,7 +8,7 @@ use twinprobe_api::{ConfigDocument, DirectionDocument, FleetProbeSpec, RuleChang
 use crate::knobs::{self, Knob};
 use crate::library::library_probe;
 
-/// A choice that a source does not leave open.
+/// The error for a choice that a source does not offer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
     #[error("{name}: {probe} has no such macro; {known}")]

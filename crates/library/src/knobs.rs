@@ -4,9 +4,9 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knob {
     pub name: String,
-    /// The value without a choice.
+    /// The value that applies without a choice.
     pub default: Option<String>,
-    /// The explanation from its comment.
+    /// The explanation in the comment of the choice.
     pub about: Option<String>,
 }
 
@@ -127,7 +127,7 @@ pub fn mentions(text: &str, word: &str) -> bool {
 }
 
 /// Tells whether a source always defines a macro, so that a configuration can't choose its value: not only under a condition of
-/// the preprocessor. The guard of a header against a second inclusion counts as none.
+/// the preprocessor. The guard of a header against a second inclusion does not count as such a condition.
 pub fn is_fixed(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let guard = lines.windows(2).find_map(|pair| {

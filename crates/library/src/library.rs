@@ -17,12 +17,12 @@ pub struct LibraryEntry {
     pub title: String,
     /// The purpose of the probe.
     pub summary: String,
-    /// The possible hooks of the probe, the default of its ingress first.
+    /// The possible hooks of the probe, with the default hook of its ingress first.
     pub hooks: Vec<String>,
     pub directions: Vec<String>,
     /// The columns of each metric: columns of the key, then columns of the value.
     pub fields: BTreeMap<String, Vec<String>>,
-    /// Nanoseconds per packet in a trial on the machine that its README names.
+    /// The nanoseconds per packet in a trial, on the machine that the probe's README names.
     pub cost: u64,
     pub tags: Vec<String>,
 }

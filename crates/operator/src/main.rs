@@ -1,4 +1,4 @@
-//! `twinprobe-operator`: see the library.
+//! The program `twinprobe-operator`. Its code is in the library of this crate.
 
 #![forbid(unsafe_code)]
 

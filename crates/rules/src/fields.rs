@@ -106,7 +106,7 @@ fn shown(content: &FieldContent, text: &str) -> Option<String> {
         FieldContent::Signed { bits } => {
             number().filter(|number| matches!(number >> (bits - 1), 0 | -1))?.to_string()
         }
-        // The largest ones are floating-point numbers once a document is read.
+        // The largest numbers are floating-point numbers once a document is read.
         FieldContent::Decimal { signed: true } => read(&number()?.to_string())?,
         FieldContent::Decimal { signed: false } => read(&text.parse::<u128>().ok()?.to_string())?,
         FieldContent::Float { .. } => {

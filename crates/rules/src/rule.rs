@@ -37,9 +37,9 @@ pub struct Rule {
     shape: WindowShape,
     when: Expression,
     until: Option<Expression>,
-    /// The windows in a row for which the condition must hold.
+    /// The number of consecutive windows for which the condition must be true.
     pub windows: u32,
-    /// The time after a firing in which the rule does not fire again.
+    /// The time after a firing in which the rule can't fire again.
     pub cooldown: Duration,
     pub max_actions_per_hour: u32,
 }
@@ -50,7 +50,7 @@ pub struct Judgement {
     pub when: bool,
     /// The rule's actions must end.
     pub until: bool,
-    /// The condition without a value, if there is one. It counts as one that does not hold.
+    /// The condition that has no value, if there is one. It counts as false.
     pub missing: Option<MissingValue>,
 }
 
@@ -160,7 +160,7 @@ impl Rule {
     }
 }
 
-/// The limits on how often a rule fires.
+/// The limits for how often a rule fires.
 struct Bounds {
     windows: u32,
     cooldown: Duration,

@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
-/// Returns the shape of a document. A metric without entries has the entry `like`.
+/// Returns the shape of a test's document. A metric without entries has an example of an entry in
+/// its field `like`.
 pub fn shape(document: &Value) -> WindowShape {
     let of_direction = |direction: Direction| {
         let metrics = document[direction.name()].as_object().into_iter().flatten();

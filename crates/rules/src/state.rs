@@ -1,4 +1,4 @@
-//! The memory of a rule from window to window, and the consequence of the next one.
+//! The state of a rule between windows, and the consequence of the next window.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use twinprobe_api::RuleDocument;
 
 use crate::rule::{DEFAULT_ACTIONS_PER_HOUR, Judgement, Rule};
 
-/// The number of windows in a row that stops a rule unable to judge them.
+/// The number of consecutive windows without a judgement after which a rule stops.
 const MOST_FAILURES: u32 = 3;
 const HOUR: Duration = Duration::from_hours(1);
 
-/// The memory of a rule. It is stored together with the position in the windows, so that each window counts once.
+/// The state of a rule. It is stored together with the position in the windows, so that each window counts once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleState {
     /// The number of the last window that was judged.
     pub window: u64,
-    /// The windows in a row for which the condition holds.
+    /// The number of consecutive windows for which the condition is true.
     pub holds: u32,
-    /// The number of the window of the firing; `None` once its actions have ended.
+    /// The number of the window at which the rule fired; `None` once the actions of the firing have ended.
     pub firing: Option<u64>,
-    /// The times of the actions of the last hour, nanoseconds since the Unix epoch, one for each action.
+    /// The times of the actions in the last hour, in nanoseconds since the Unix epoch, one for each action.
     pub taken: VecDeque<i64>,
     /// The time of the last firing.
     pub fired: Option<i64>,
-    /// The windows in a row that could not be judged.
+    /// The number of consecutive windows that could not be judged.
     pub failures: u32,
     /// The reason why the rule has stopped.
     pub stopped: Option<String>,
@@ -54,7 +54,7 @@ impl RuleState {
             return None;
         }
         self.window = window;
-        // After the clock was set back, times ahead of it would keep the rule from firing, or stop it.
+        // After somebody has set the clock back, times in its future would prevent the rule from firing, or stop it.
         self.fired = self.fired.map(|fired| fired.min(end));
         self.taken.iter_mut().for_each(|time| *time = end.min(*time));
         let Judgement { when, until, .. } = match judgement {
@@ -66,7 +66,7 @@ impl RuleState {
         if let Some(fired_at) = self.firing {
             return until.then(|| self.end(fired_at));
         }
-        // An action with an immediate end is not worth its cost.
+        // The rule would end the action immediately, so the action is not worth its cost.
         let is_due = self.holds >= rule.windows && !(until && rule.document().until.is_some());
         let is_cool = self.fired.is_none_or(|fired| end - fired >= nanoseconds(rule.cooldown));
         if is_due && is_cool { self.fire(rule, window, end) } else { None }

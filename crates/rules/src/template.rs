@@ -155,7 +155,7 @@ fn map_texts(
     })
 }
 
-/// Returns the finding with its field below another one.
+/// Returns the finding with the path `field` before the path of its own field.
 pub fn below(field: &str, mut finding: Finding) -> Finding {
     let inner = finding.field.take().unwrap_or_default();
     let dot = if inner.is_empty() || inner.starts_with('[') { "" } else { "." };

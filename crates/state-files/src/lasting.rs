@@ -1,4 +1,4 @@
-//! Files that outlive a power failure, and files that one process holds.
+//! Files that survive a power failure, and locks that one process has.
 
 use std::fs::File;
 use std::io;

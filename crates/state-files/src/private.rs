@@ -135,13 +135,13 @@ fn is_read_only(path: &Path) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
     Taken,
-    /// A process of this user, or an invisible process, has the lock.
+    /// A process of this user, or a process that is not visible, has the lock.
     Held,
-    /// The lock is held by processes of other users only. Any user can lock files that earlier versions have made.
+    /// Only processes of other users have the lock. Any user can lock the files that earlier versions have made.
     Foreign,
 }
 
-/// Tries to lock a file or directory, for [`PATIENCE`] if a process of this user has the lock.
+/// Tries to lock a file or directory. If a process of this user has the lock, tries again for [`PATIENCE`].
 pub fn try_lock(file: &File) -> io::Result<Lock> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -172,7 +172,7 @@ fn owners(inode: u64) -> Vec<u32> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, pid, at, ..] = fields[..] else { return None };
         let is_it = at.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
-        // A process that can't be looked at may be this user's.
+        // A process that can't be examined may belong to this user.
         is_it.then(|| fs::metadata(format!("/proc/{pid}")).map_or(ROOT, |process| process.uid()))
     };
     locks.lines().filter_map(owner).collect()

@@ -16,7 +16,7 @@ pub fn of_option(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     read(path).map_err(|error| wrong(option, path, &error))
 }
 
-/// The error of the file of an option.
+/// Returns the error about the file of an option.
 pub fn wrong(option: &str, path: &Path, error: &dyn std::error::Error) -> String {
     format!("the file {} of {option}: {error}", path.display())
 }

@@ -1,5 +1,5 @@
-//! One transaction for all waiting changes: the first thread also commits the changes of the others, and one
-//! sync of the disk makes all of them last.
+//! One transaction for all waiting changes: the first thread commits the changes of all waiting threads, and
+//! one sync of the disk makes all changes durable.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -9,13 +9,13 @@ use rusqlite::Connection;
 /// A change of the store. The store may repeat the change after a failure, so the change has no other effect.
 pub type Change = Box<dyn Fn(&Connection) -> rusqlite::Result<()> + Send>;
 
-/// The events that a change must survive.
+/// The failures that a change must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// A power failure, from the moment when the commit returns.
+    /// The change survives a power failure as soon as the commit returns.
     Now,
-    /// The end of the process, from the moment when the commit returns; a power failure, from the next commit
-    /// on.
+    /// The change survives the end of the process as soon as the commit returns. It survives a power failure
+    /// only after the next commit.
     Soon,
 }
 
@@ -28,10 +28,11 @@ pub struct Waiting {
     pub outcome: CommitEnd,
 }
 
-/// The end of a commit: `None` until then.
+/// The result of a commit; `None` until the commit has ended.
 pub type CommitEnd = Arc<OnceLock<Result<(), (io::ErrorKind, String)>>>;
 
-/// A change that was handed over. It is made once [`Database::wait`](crate::Database::wait) returns.
+/// A change that was given to the store. The store has made the change once
+/// [`Database::wait`](crate::Database::wait) returns.
 #[derive(Debug)]
 #[must_use]
 pub struct Ticket(pub(crate) CommitEnd);

@@ -11,26 +11,26 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{OpenError, io_error, is_read_only};
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// Tables that came later.
+/// The SQL of tables that later versions have added.
 const LATER: &str = include_str!("later.sql");
 /// The mark that distinguishes this store from other databases: `tpst`.
 const APPLICATION: i32 = i32::from_be_bytes(*b"tpst");
 /// The version of the tables, and of the meaning of their columns. Version 1 had no windows that depend on
 /// others.
 pub const VERSION: u32 = 2;
-/// The memory for pages of the file, in KiB.
+/// The memory for cached pages of the file, in KiB.
 const CACHE: i64 = 2048;
-/// The pages of 4 KiB after which the write-ahead log is copied into the file; fewer on a small file system.
+/// The number of pages after which the write-ahead log is copied into the file; smaller on a small file system.
 const LOG_PAGES: u64 = 1000;
 const LOG_PART: u64 = 64;
 /// The size of a page of the file in bytes.
 pub const PAGE: u64 = 4096;
-/// If the file has more free pages than this and they are most of it, it is made smaller.
+/// The number of free pages from which on the file is shrunk, if most of its pages are free.
 const VACUUM_PAGES: u64 = 4096;
-/// The time for which another process may keep the file locked: a check of the store reads it.
+/// The longest time for which a change waits while another process has locked the file, such as a check of the store.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// Opens the store for changes; makes it if it is not there.
+/// Opens the store for changes; creates the store if it is missing.
 pub fn writer(path: &Path) -> Result<Connection, OpenError> {
     let open = || -> io::Result<Connection> {
         if !path.try_exists()? {
@@ -97,8 +97,8 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Tells whether the file system must find room for each write to a page in mapped memory: without room the
-/// kernel ends the process (SIGBUS).
+/// Tells whether each write to a page in mapped memory needs new room in the file system. Without room, the kernel
+/// ends the process (SIGBUS).
 fn copies_on_write(path: &Path) -> bool {
     const BCACHEFS: u64 = 0xca45_1a4e;
     const BTRFS: u64 = 0x9123_683e;
@@ -109,12 +109,12 @@ fn copies_on_write(path: &Path) -> bool {
     system.is_some_and(|system| [BCACHEFS, BTRFS, F2FS, NILFS, ZFS].contains(&(system.f_type as u64)))
 }
 
-/// Keeps other connections out. Then the engine needs no memory-mapped file.
+/// Prevents other connections to the file. Without these, the engine needs no memory-mapped file.
 fn keep_alone(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "locking_mode", "exclusive")
 }
 
-/// Opens the store to read it, even if nothing can be written there.
+/// Opens the store for reading, even if nothing can be written to its file system.
 pub fn reader(path: &Path) -> Result<Connection, OpenError> {
     let exists = path.try_exists().map_err(|source| OpenError::of(path, source))?;
     if !exists {
@@ -185,7 +185,7 @@ fn log_pages(path: &Path) -> u64 {
     (size / LOG_PART / PAGE).clamp(16, LOG_PAGES)
 }
 
-/// The file beside the store with this ending.
+/// Returns the path of the file beside the store that has this ending.
 pub fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);

@@ -1,4 +1,4 @@
-//! The store, which all users share.
+//! The store, which all parts of the daemon share.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub struct Database {
     path: PathBuf,
     is_read_only: bool,
     queue: Mutex<CommitQueue>,
-    /// The condition that a commit is over.
+    /// The condition variable that signals the end of a commit.
     committed: Condvar,
     files: Mutex<DatabaseFiles>,
 }
@@ -34,7 +34,7 @@ struct CommitQueue {
 
 struct DatabaseFiles {
     writer: Option<Connection>,
-    /// The connection for reads while nothing can be written.
+    /// The connection for reads while the store can't be written.
     reader: Option<Connection>,
     durable: Durable,
     reserve: Reserve,
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Opens the store in a directory; makes it if it is not there. A store without possible writes is opened
+    /// Opens the store in a directory; creates the store if it is missing. If the store can't be written, this opens it
     /// for reading, and changes fail until writes succeed.
     pub fn open(directory: &Path) -> Result<Arc<Self>, OpenError> {
         let path = directory.join(FILE);
@@ -92,18 +92,18 @@ impl Database {
         self.is_read_only
     }
 
-    /// The file of changes that are not yet in the store's file.
+    /// Returns the path of the file with the changes that are not yet in the store's file.
     pub fn log(&self) -> PathBuf {
         connection::beside(&self.path, "-wal")
     }
 
-    /// The file of the store.
+    /// Returns the path of the store's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes a change, alone or together with those that wait. After an error nothing has changed. `frees` says that the
-    /// change makes room.
+    /// Makes a change, alone or together with waiting changes. After an error, the store is unchanged. `frees` is true
+    /// if the change makes room.
     pub fn commit(&self, durable: Durable, frees: bool, change: Change) -> io::Result<()> {
         self.wait(&self.submit(durable, frees, change))
     }
@@ -115,7 +115,7 @@ impl Database {
         Ticket(outcome)
     }
 
-    /// Waits until a change is made. The first waiting caller commits all changes that wait.
+    /// Waits until the store has made a change. The first waiting caller commits all waiting changes.
     pub fn wait(&self, ticket: &Ticket) -> io::Result<()> {
         let mut queue = self.queue.lock();
         loop {
@@ -149,7 +149,7 @@ impl Database {
         }
     }
 
-    /// Makes changes in one transaction. After an error none is made.
+    /// Makes changes in one transaction. After an error, the store has made none of them.
     fn transaction(
         &self,
         files: &mut DatabaseFiles,
@@ -228,7 +228,7 @@ impl Database {
         })
     }
 
-    /// The free room inside the file, in bytes: new rows fill it before the file grows.
+    /// Returns the free room inside the file, in bytes. New rows fill this room before the file grows.
     pub fn unused(&self) -> u64 {
         let count = |connection: &Connection| {
             connection.pragma_query_value(None, "freelist_count", |row| row.get::<_, u64>(0))

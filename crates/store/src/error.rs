@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 use rustix::fs::StatVfsMountFlags;
 
-/// The step in bytes by which the shared file of the engine grows, twice.
+/// The number of bytes that must be free: twice the step by which the shared file of the engine grows.
 const ENOUGH: usize = 64 << 10;
 
-/// The reason why the store can't be opened. Nothing of it was changed.
+/// The reason why the store can't be opened. The store stays unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(
@@ -40,7 +40,7 @@ impl OpenError {
     }
 }
 
-/// Tells whether the file system of a file is read-only, also after an error.
+/// Tells whether the file system of a file is read-only, which it may become after an error.
 pub fn is_read_only(path: &Path) -> bool {
     let system = path.parent().and_then(|parent| rustix::fs::statvfs(parent).ok());
     system.is_some_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
@@ -48,7 +48,7 @@ pub fn is_read_only(path: &Path) -> bool {
 
 /// Converts an error of the engine. `path` is the store, whose file system may add a reason.
 pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
-    // A column of an unexpected type, or tables that statements do not fit.
+    // A column has an unexpected type, or the tables do not fit the statements.
     let is_foreign = matches!(
         error,
         rusqlite::Error::SqlInputError { .. }
@@ -82,8 +82,8 @@ pub fn io_error(error: &rusqlite::Error, path: &Path) -> io::Error {
     }
 }
 
-/// Tells whether the disk or its quota lacks the room that the engine wants in one step. The engine itself
-/// does not report that it failed to make or enlarge its shared file.
+/// Returns the error of a full disk if the disk or its quota lacks the room for one step of the engine. The
+/// engine itself does not report that it failed to create or enlarge its shared file.
 fn full(path: &Path) -> Option<io::Error> {
     let tried = tempfile::tempfile_in(path.parent()?).and_then(|mut file| file.write_all(&[0; ENOUGH]));
     let kind = tried.err()?.kind();
@@ -91,19 +91,20 @@ fn full(path: &Path) -> Option<io::Error> {
         .then(|| io::Error::new(kind, "No space left on device: the store can't be used"))
 }
 
-/// The error of a full disk, for tests of other crates.
+/// Returns the error of a full disk, for tests of other crates.
 #[must_use]
 pub fn disk_full() -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None)
 }
 
-/// The error of rows with an impossible content.
+/// Returns the error for rows with an impossible content.
 pub fn damaged(reason: &str) -> rusqlite::Error {
     let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
     rusqlite::Error::SqliteFailure(corrupt, Some(reason.to_owned()))
 }
 
-/// Tells whether the connection must be given up after an error: the engine's view of the files may be wrong.
+/// Tells whether the connection must be closed after an error, because the engine's knowledge about the files
+/// may be wrong.
 pub fn is_lasting(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),

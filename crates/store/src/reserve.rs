@@ -1,4 +1,5 @@
-//! Room for changes that make room: on a full disk the store must still record an acknowledgement.
+//! Reserved room for changes that make room: even on a full disk, the store must record an
+//! acknowledgement.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate};
 
 const FILE: &str = "store.reserve";
-/// The size in bytes; on a small file system a part of it.
+/// The size of the reserve in bytes; on a small file system, the reserve is a part of this.
 const SIZE: u64 = 512 * 1024;
 const PART: u64 = 16;
 /// The pause before the next attempt to make the file.
@@ -28,7 +29,7 @@ impl Reserve {
         Self { path: directory.join(FILE), is_there: false, next: None }
     }
 
-    /// Makes the file unless it is there, or there is no room for it.
+    /// Creates the file, unless it exists or there is no room for it.
     pub fn keep(&mut self) {
         if self.is_there || self.next.is_some_and(|next| Instant::now() < next) {
             return;
@@ -52,7 +53,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// Removes the file. Returns false if there was none.
+    /// Removes the file. Returns false if the file did not exist.
     pub fn give_up(&mut self) -> bool {
         self.is_there = false;
         self.next = Some(Instant::now() + PAUSE);

@@ -24,13 +24,14 @@ use crate::telemetry::page;
 
 /// The exit status of wrong usage.
 const USAGE: u8 = 2;
-/// The longest time until a stream ends: daemons and receivers may not answer.
+/// The longest time until a stream ends, because daemons and receivers may not answer.
 const LAST: Duration = Duration::from_secs(8);
 const TICK: Duration = Duration::from_millis(500);
-/// The sequence that empties a line of a terminal.
+/// The control sequence that clears a line of a terminal.
 const EMPTY: &[u8] = b"\r\x1b[2K";
 
-/// Standard error. On a terminal a line of the log takes the place of the line that shows the progress.
+/// The standard error stream. On a terminal, a line of the log replaces the line that shows the
+/// progress.
 struct LogWriter {
     is_terminal: bool,
 }
@@ -121,7 +122,7 @@ async fn send(args: &StreamArgs, config: StreamConfig) -> anyhow::Result<StreamO
     let progress = io::stderr().is_terminal().then(|| tokio::spawn(progress(Arc::clone(&meter))));
     let outcome = tokio::select! {
         outcome = stream::run(config, args.once, listener, Arc::clone(&meter), stopping.clone()) => outcome,
-        // A window without an acknowledgement comes again at the next start.
+        // A window that is not acknowledged is sent again at the next start.
         () = overdue(&stopping) => Ok(StreamOutcome { totals: meter.totals(), is_complete: false }),
     };
     signals.abort();

@@ -30,7 +30,7 @@ pub trait Receiver: Send {
     /// their identity, or else document that it can't.
     fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>>;
 
-    /// Returns one line: the item, and its place at the receiver. Contacts nothing.
+    /// Returns one line that describes the item and the place where the receiver stores it. Contacts no server.
     fn preview(&self, item: &ItemName) -> String;
 
     /// Returns the beginning of a window's content as the receiver gets it, for people: at most `most` lines. Contacts
@@ -57,7 +57,8 @@ impl Default for BatchLimits {
     }
 }
 
-/// The contents of a batch. Items of one series come in the order of their numbers, and those of one batch have one shape.
+/// The contents of a batch. Items of one series are in the order of their numbers, and all items of one series in a batch have
+/// the same shape.
 #[derive(Clone, Debug)]
 pub enum StreamItem {
     Window(StreamWindow),
@@ -68,20 +69,20 @@ pub enum StreamItem {
 #[derive(Clone, Debug)]
 pub struct StreamWindow {
     pub name: ItemName,
-    /// The document in the receiver's format, always the same bytes.
+    /// The document in the receiver's format. Its bytes are the same each time.
     pub document: Bytes,
     /// The meaning of the document's keys and values.
     pub shape: Arc<WindowShape>,
 }
 
-/// Windows that their daemon has removed, and that this receiver did not get.
+/// A gap: windows that their daemon has removed before this receiver got them.
 #[derive(Clone, Debug)]
 pub struct StreamGap {
-    /// The series; the number is that of the first window.
+    /// The series that has the gap, and the number of the first window in the gap.
     pub name: ItemName,
     /// The number of the last window.
     pub last: u64,
-    /// The number of these windows.
+    /// The number of windows in the gap.
     pub windows: u64,
 }
 
@@ -104,7 +105,7 @@ pub struct SeriesName {
     pub probe: String,
 }
 
-/// The fate of each item of a batch, in order.
+/// The fate of each item of a batch, in the order of the batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt(pub Vec<ItemFate>);
 
@@ -113,10 +114,10 @@ pub struct Receipt(pub Vec<ItemFate>);
 pub enum ItemFate {
     /// The receiver has stored the item for good.
     Stored,
-    /// The receiver had it before.
+    /// The receiver already had the item.
     Repeat,
-    /// The receiver does not have it, for this reason. The stream sends the item again later; items of other
-    /// series continue.
+    /// The receiver has not stored the item, for this reason. The stream sends the item again later, and continues with items of
+    /// other series.
     Pending(String),
     /// The receiver refuses samples of the window for good. The stream reports this and continues.
     Refused(RefusedSamples),
@@ -127,13 +128,13 @@ pub enum ItemFate {
 pub struct RefusedSamples {
     /// The number of samples that are missing at the receiver.
     pub samples: u64,
-    /// True if the receiver has nothing of the window.
+    /// True if the receiver has stored nothing of the window.
     pub is_whole: bool,
     /// The receiver's words.
     pub reason: String,
 }
 
-/// The reason why a batch was not sent. It is shown in logs: it must not contain secrets.
+/// The reason why a batch was not sent. Logs show it, so it must not contain secrets.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct SendError {
@@ -156,7 +157,7 @@ impl SendError {
         self.pause
     }
 
-    /// An error of a library, with all of its causes.
+    /// Makes an error from a library's error, with all its causes.
     pub fn caused(what: &str, error: &dyn std::error::Error) -> Self {
         let (mut message, mut cause) = (format!("{what}: {error}"), error.source());
         while let Some(error) = cause {
@@ -172,7 +173,7 @@ impl SendError {
 }
 
 impl Receipt {
-    /// All items have this result.
+    /// Returns the receipt of a batch whose items all have this fate.
     pub fn all(batch: &[Arc<StreamItem>], fate: &ItemFate) -> Self {
         Self(vec![fate.clone(); batch.len()])
     }
@@ -209,7 +210,7 @@ impl StreamWindow {
         serde_json::from_slice(&self.document).map_err(|error| self.malformed(&error))
     }
 
-    /// The error of a document that can't be read.
+    /// Returns the error for a document that can't be read.
     pub fn malformed(&self, error: &serde_json::Error) -> SendError {
         SendError::caused(&format!("window {} is not JSON", self.name), error)
     }
@@ -228,7 +229,7 @@ impl StreamGap {
         (known < self.last).then_some(rest)
     }
 
-    /// The gap as a record in JSON, for receivers that keep documents.
+    /// Returns the gap as a record in JSON, for receivers that store documents.
     pub fn record(&self) -> Value {
         let SeriesName { node, instance, probe } = &*self.name.series;
         serde_json::json!({

@@ -1,4 +1,5 @@
-//! The receivers that this build has, a file and a feature for each.
+//! The kinds of receivers in this build. Each kind has a file, or a folder, and a feature of its
+//! own.
 
 pub mod destination;
 pub mod kind;
@@ -24,7 +25,7 @@ mod s3;
 
 use self::kind::ReceiverKind;
 
-/// The kinds, by their names in configurations.
+/// The kinds of receivers, by their names in configurations.
 pub const KINDS: &[ReceiverKind] = &[
     #[cfg(feature = "clickhouse")]
     ReceiverKind::of::<clickhouse::options::ClickhouseOptions>(),

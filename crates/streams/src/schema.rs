@@ -87,7 +87,7 @@ fn entry(key: Option<&FieldShape>, value: Value) -> Value {
     json!({ "type": "object", "required": required, "properties": properties })
 }
 
-/// An object that must have all of its members.
+/// Returns the schema of an object that must have all of its members.
 fn object(properties: Map<String, Value>) -> Value {
     let mut schema = json!({ "type": "object", "required": properties.keys().collect::<Vec<_>>() });
     schema["properties"] = Value::Object(properties);

@@ -44,7 +44,7 @@ impl ReceiverTls {
                 }
             }
             None => {
-                // rustls refuses some of the system's authorities; the others count.
+                // rustls refuses some of the system's authorities, and the stream uses all others.
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
                 if roots.is_empty() {
                     return Err(SendError::new("the system has no authorities for TLS: name a file as ca"));

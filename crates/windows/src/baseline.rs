@@ -20,7 +20,7 @@ use crate::body::stored::WindowError;
 use crate::rows::{self, Baseline, SqlTable};
 use crate::windows::Windows;
 
-/// The rows that the windows before the open one have left.
+/// The rows that the windows before the open window have left.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Base {
     /// The last window in the sums.
@@ -96,7 +96,7 @@ impl Windows {
         self.forget_baselines(|_, other| other == serial);
     }
 
-    /// Forgets the baselines of all deployments but the one with this serial.
+    /// Forgets the baselines of all deployments except the deployment with this serial.
     pub fn forget_other_baselines(&self, serial: u64) {
         self.forget_baselines(|_, other| other != serial);
     }
@@ -104,7 +104,7 @@ impl Windows {
     fn forget_baselines(&self, is_gone: impl Fn(u64, u64) -> bool) {
         let turn = self.turn();
         let change = self.index.lock().forget_baselines(is_gone);
-        // The rest is forgotten with the next window.
+        // The next window removes the baselines that could not be removed now.
         let _ = self.change(turn, change, Durable::Soon);
     }
 
@@ -137,7 +137,7 @@ impl Windows {
             });
             let reason = match read {
                 Ok(base) => return Ok(Some(base)),
-                // The window was set aside.
+                // The window is damaged, and was set aside.
                 Err(WindowError::Gone | WindowError::Damaged(_))
                     if self.newest().is_none_or(|now| now.id != newest.id) =>
                 {

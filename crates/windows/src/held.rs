@@ -6,8 +6,9 @@ use twinprobe_store::Durable;
 use crate::windows::Windows;
 
 impl Windows {
-    /// Keeps the windows after `used` until the holder has used them, even if they are acknowledged. Then
-    /// they are in no list, and limits remove them first. `None` ends the hold. A start knows no holders.
+    /// Keeps the windows after `used` until the holder has used them, even if they are acknowledged.
+    /// Acknowledged windows that are kept are in no list, and limits remove them first. `None` ends the
+    /// hold. After a start of the daemon, no window has a holder.
     pub fn hold(&self, holder: &str, used: Option<u64>) {
         let mut index = self.index.lock();
         match used {
@@ -20,7 +21,7 @@ impl Windows {
         drop(index);
         let turn = self.turn();
         let change = self.index.lock().remove_released();
-        // A failure was logged, and the next use of a window removes these as well.
+        // A failure was logged, and the next call removes these windows as well.
         let _ = change.map(|change| self.change(turn, change, Durable::Soon));
     }
 

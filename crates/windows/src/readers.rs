@@ -1,4 +1,5 @@
-//! Windows that clients are taking. If such a window is removed meanwhile, its file takes room until its readers close it.
+//! The windows that clients are reading. If such a window is removed during the reading, its file takes room until all
+//! readers close it.
 
 use std::sync::{Arc, Weak};
 
@@ -25,7 +26,8 @@ impl Readers {
         readers.is_empty()
     }
 
-    /// Closes files that were removed, those that were opened first, until the others take at most `bytes`.
+    /// Closes files that were removed, until the remaining ones take at most `bytes`. The files that were opened first
+    /// are closed first.
     pub fn limit(&self, bytes: u64) {
         let readers: Vec<Arc<WindowReader>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let mut held: u64 = readers.iter().map(|reader| reader.held()).sum();

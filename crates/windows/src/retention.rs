@@ -7,12 +7,12 @@ use std::io;
 pub struct RetentionLimits {
     /// The largest number of windows; the newest stays in any case.
     pub retain: usize,
-    /// The largest size of all, in bytes.
+    /// The largest size of all retained windows together, in bytes.
     pub bytes: u64,
-    /// The collectors that all must acknowledge a window before it is removed.
+    /// The names of the collectors. A window is removed only after all of them have acknowledged it.
     pub collectors: Vec<String>,
-    /// If a window is removed after the client that closed it has received all of it: true if the window
-    /// counts as served, false if it counts as lost.
+    /// The treatment of a window that is removed after its client has received all of it: true if the
+    /// window counts as served, false if it counts as lost.
     pub taken_counts: bool,
 }
 
@@ -26,7 +26,7 @@ impl Default for RetentionLimits {
 /// The bounds of a list of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListBounds {
-    /// The most windows.
+    /// The most windows in the list.
     pub windows: usize,
     /// The most bytes of these windows in the store; the first window may have more.
     pub bytes: u64,
@@ -46,7 +46,7 @@ pub enum Missing {
     Never,
     #[error("the window was acknowledged")]
     Acknowledged,
-    /// No collector was named that could miss the window.
+    /// The window was removed while the configuration named no collector that could miss it.
     #[error("the window is not retained any more: there were too many, or they were too large")]
     Outlived,
     #[error("the window was lost: before its acknowledgement, it was removed or damaged")]
@@ -60,7 +60,7 @@ pub enum AckError {
     Beyond { newest: u64 },
     #[error("no collector is called {0}")]
     UnknownCollector(String),
-    /// No window was acknowledged.
+    /// The acknowledgement could not be written, so that no window is acknowledged.
     #[error("it could not be written down: {0}")]
     NotWritten(io::ErrorKind),
 }

@@ -22,7 +22,7 @@ pub enum Form {
     Acknowledged,
     /// The window is damaged and set aside.
     Damaged,
-    /// The window is in no list; it is kept because later ones hold only the changes in its sums.
+    /// The window is in no list; it is kept because later windows hold only the changes in its sums.
     BuiltOn,
 }
 
@@ -41,13 +41,13 @@ impl Form {
     }
 }
 
-/// The windows of one probe's name, as the store has them.
+/// The windows of one probe, as the store has them.
 #[derive(Debug)]
 pub struct WindowSeries {
     pub id: i64,
     pub name: String,
     pub state: Vec<u8>,
-    /// `None` instead of a form, if the row is damaged.
+    /// The windows, each with its form; `None` if the row is damaged.
     pub windows: Vec<(FoundWindow, Option<Form>)>,
     pub baselines: BTreeMap<(u64, u64), Baseline>,
 }
@@ -60,7 +60,7 @@ pub struct Baseline {
     pub is_file: bool,
 }
 
-/// A window of a probe whose windows are not open yet.
+/// A window of a probe, as it was found in the store at a start.
 #[derive(Debug)]
 pub struct FoundWindow {
     pub entry: WindowEntry,
@@ -213,7 +213,7 @@ impl WindowRow {
             .map(drop)
     }
 
-    /// Writes the form.
+    /// Writes the form of the window into its row.
     pub fn update(&self, connection: &Connection) -> Result<()> {
         connection
             .prepare_cached("UPDATE windows SET form = ?2, digest = ?3 WHERE id = ?1")?
@@ -237,7 +237,7 @@ pub fn body(database: &Database, table: SqlTable, id: i64) -> io::Result<Option<
     database.read(|connection| connection.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional())
 }
 
-/// Returns the bodies of several windows, of those that are in the store.
+/// Returns the bodies of those windows that are in the store.
 pub fn window_bodies(database: &Database, ids: &[i64]) -> io::Result<HashMap<i64, Vec<u8>>> {
     database.read(|connection| {
         // A transaction takes the locks of the file once.
@@ -290,7 +290,7 @@ pub fn delete_baseline(connection: &Connection, id: i64) -> Result<()> {
 fn number_of(closed_by: ClosedBy) -> i64 {
     match closed_by {
         ClosedBy::Read => 0,
-        // The store keeps the window of a page as a client's window: after a start collectors see it.
+        // The store keeps the window of a page like a client's window, so that collectors see it after a start.
         ClosedBy::Request | ClosedBy::Page => 1,
         ClosedBy::Schedule => 2,
     }

@@ -19,7 +19,7 @@ impl Windows {
     pub fn open_all(&self, windows: &[Arc<StoredWindow>]) -> Vec<Result<WindowReader, WindowError>> {
         let small = windows.iter().filter(|window| !window.is_file);
         let ids: Vec<i64> = small.map(|window| window.id).collect();
-        // A window without a body in this list gives its own reason.
+        // A window whose body is missing from this list gives its own reason for that.
         let mut bodies = rows::window_bodies(&self.database, &ids).unwrap_or_default();
         let open = |window: &Arc<StoredWindow>| match bodies.remove(&window.id) {
             Some(body) => window.open_with(self, Ok(Content::Bytes(body))),
@@ -67,11 +67,11 @@ impl BodySource for Windows {
         self.begin_anew();
         let turn = self.turn();
         let index = self.index.lock();
-        // With its probe, a window is removed while it is read.
+        // The window may be removed together with its probe during a reading.
         if index.removed {
             return;
         }
-        // A window that is not in the index was acknowledged or dropped meanwhile.
+        // A window that is not in the index any more was acknowledged or dropped.
         let Some(change) = index.damage(window.id) else { return };
         drop(index);
         tracing::error!(probe = self.name, seq = window.seq(), reason, "a window is damaged and set aside");

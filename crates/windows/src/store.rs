@@ -28,11 +28,11 @@ pub const BODIES: &str = "bodies";
 pub struct WindowStore {
     shared: Shared,
     budget: u64,
-    /// Clients that take windows.
+    /// The windows that clients are reading.
     pub readers: Readers,
     /// A message for each newly listed window.
     pub closed: broadcast::Sender<Arc<Closed>>,
-    /// All windows. The map is shared with readers of all probes, who read after each window.
+    /// The windows of all probes. Readers of all probes share the map, and read it after each window.
     probes: Mutex<Arc<Opened>>,
     next: AtomicI64,
     /// The lock that lets one thread at a time make room: two threads would remove too much.
@@ -100,7 +100,7 @@ impl WindowStore {
         self.probes.lock().values().cloned().collect()
     }
 
-    /// The windows of a probe that may have none yet.
+    /// Returns the windows of a probe, which may be none yet.
     pub fn of(&self, probe: &str) -> Arc<Windows> {
         let mut probes = self.probes.lock();
         let windows = Arc::make_mut(&mut probes).entry(probe.to_owned()).or_insert_with(|| {
@@ -113,7 +113,7 @@ impl WindowStore {
     }
 
     /// Removes the windows of a probe. `commit` makes the given change together with the removal of the probe, in one
-    /// transaction. Other holders of these windows can write no longer.
+    /// transaction. After that, other holders of these windows can't write any more.
     pub fn remove<E>(&self, probe: &str, commit: impl FnOnce(Change) -> Result<(), E>) -> Result<(), E> {
         let opened = self.probes.lock().get(probe).cloned();
         let Some(windows) = opened else { return commit(Box::new(|_| Ok(()))) };
@@ -122,7 +122,7 @@ impl WindowStore {
         Ok(())
     }
 
-    /// Writes facts at the end of the daemon that otherwise only the rows of windows contain. If a row is
+    /// Writes facts that otherwise only the rows of windows contain. The daemon calls this at its end. If a row is
     /// missing at the next start, its window counts as damaged.
     pub fn settle(&self) {
         self.all().iter().for_each(|windows| windows.save());
@@ -144,7 +144,7 @@ impl WindowStore {
             if probes.values().any(|windows| windows.drop_damaged()) {
                 continue;
             }
-            // All times are in UTC and of the same length, so the order of the texts is that of the times.
+            // All times are in UTC and have the same length, so that the order of the texts is the order of the times.
             let end = |windows: &&Arc<Windows>| {
                 windows.index.lock().oldest().map(|window| window.entry.end.clone())
             };
@@ -157,7 +157,7 @@ impl WindowStore {
         self.readers.limit(self.budget);
     }
 
-    /// The statistics of each probe.
+    /// Returns the statistics of the windows of each probe.
     #[cfg(test)]
     pub fn statistics(&self) -> BTreeMap<String, crate::windows::WindowStatistics> {
         let probes = Arc::clone(&self.probes.lock());
@@ -166,7 +166,7 @@ impl WindowStore {
 }
 
 /// Demands whole sums in the next window of the probe whose windows take the most room together. Once the store has
-/// this window, the ones before it can be removed.
+/// that window, the earlier windows can be removed.
 fn begin_anew(probes: &Opened) {
     let together = |windows: &&Arc<Windows>| {
         let (count, bytes, _) = windows.index.lock().together();

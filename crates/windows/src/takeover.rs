@@ -22,7 +22,7 @@ use crate::rows::{self, Baseline, Form, WindowRow};
 use crate::store::BODIES;
 use crate::windows::Windows;
 
-/// A row for the database, and the file with its body.
+/// A row for the database, and the file that becomes its body.
 struct PlannedRow<Row> {
     row: Row,
     path: PathBuf,
@@ -38,8 +38,8 @@ struct TakeoverPlan {
     baselines: Vec<PlannedRow<((u64, u64), Baseline)>>,
 }
 
-/// The form in a file's name. The order is that of renaming: the last one holds if a window has several
-/// files.
+/// The form of a window in the name of its file. The order is that of renaming: if a window has several files, the last
+/// form is the true one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FileForm {
     Window,
@@ -119,7 +119,7 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
                         (state.reported, state.reported_through) = (state.reported + window.reports, seq);
                     }
                     windows.push((window, *form));
-                    // A window that was damaged may have been stored again.
+                    // A window that was once damaged may have been stored again later.
                     is_lost = forms.contains(&FileForm::Lost);
                 }
                 None => {
@@ -175,7 +175,7 @@ fn plan(directory: &Path, name: &str, series: i64, bodies: &Bodies) -> io::Resul
     Ok(TakeoverPlan { series, name: name.to_owned(), state, windows: planned, baselines })
 }
 
-/// Returns `None` if the file is damaged.
+/// Returns the planned row of a window; `None` if the file is damaged.
 fn examine(directory: &Path, seq: u64, form: FileForm) -> io::Result<Option<StoredWindow>> {
     let path = directory.join(format!("{seq}.{}", suffix(form)));
     let unread = |reason: String| io::Error::other(format!("{}: {reason}", path.display()));

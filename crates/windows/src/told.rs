@@ -1,21 +1,21 @@
-//! News of windows.
+//! Messages about newly listed windows.
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
 use twinprobe_ebpf_common::window::WindowEntry;
 
-/// The number of windows that a subscriber may be behind before it misses some.
+/// The number of messages that a subscriber may be late before it misses some.
 pub const BEHIND: usize = 1024;
 
-/// A window that is on disk now, and in its probe's list.
+/// A window that is on disk, and in the list of its probe.
 #[derive(Debug)]
 pub struct Closed {
     pub probe: String,
     pub window: WindowEntry,
 }
 
-/// The teller of one probe's windows.
+/// The sender of the messages about one probe's windows.
 #[derive(Debug)]
 pub struct WindowTeller {
     pub probe: String,
@@ -25,7 +25,7 @@ pub struct WindowTeller {
 impl WindowTeller {
     pub fn tell(&self, window: &WindowEntry) {
         if self.closed.receiver_count() > 0 {
-            // An error says that the last subscriber has left meanwhile.
+            // An error means that the last subscriber has left.
             let _ = self.closed.send(Arc::new(Closed { probe: self.probe.clone(), window: window.clone() }));
         }
     }

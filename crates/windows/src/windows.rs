@@ -27,15 +27,16 @@ use crate::retention::{AckError, ListBounds, Missing, RetentionLimits};
 use crate::rows::{self, Form, WindowRow};
 use crate::told::WindowTeller;
 
-/// The windows of one probe; they outlive its replacement. Methods wait for the disk, except those that only query.
+/// The windows of one probe. They remain after a replacement of the probe. Methods wait for the disk, except methods that only
+/// query.
 #[derive(Debug)]
 pub struct Windows {
-    /// The number of these windows in the store: a new probe of the same name has other windows.
+    /// The number of these windows' series in the store. A new probe with the same name has another series.
     pub series: i64,
     pub name: String,
     pub database: Arc<Database>,
     pub bodies: Arc<Bodies>,
-    /// The lock for the planning, commit and application of one change after the other. Taken before `index`.
+    /// The lock under which one change after another is planned, committed and applied. It is taken before `index`.
     turn: Arc<Mutex<IsStored>>,
     /// The index. No task waits for the disk while it holds this lock.
     pub index: Mutex<WindowIndex>,
@@ -47,9 +48,9 @@ pub struct Windows {
     /// True if the next window must have whole sums.
     pub begins_anew: AtomicBool,
     pub whole_heads: WholeHeads,
-    /// The instant until which there is enough room, so that no check is needed.
+    /// The instant until which the daemon need not check the room again.
     roomy_until: Mutex<Option<Instant>>,
-    /// `None` if no client needs a message.
+    /// The sender of messages; `None` if no client needs them.
     pub told: Option<WindowTeller>,
     /// True while the disk counts as full.
     #[cfg(test)]
@@ -58,7 +59,7 @@ pub struct Windows {
 
 /// True if the store has a row of the series.
 pub type IsStored = bool;
-/// The turn of one change.
+/// The right to make one change.
 pub type ChangeTurn = ArcMutexGuard<RawMutex, IsStored>;
 
 /// A change that was handed to the store.
@@ -66,7 +67,7 @@ pub type ChangeTurn = ArcMutexGuard<RawMutex, IsStored>;
 pub struct Submitted {
     turn: ChangeTurn,
     change: IndexChange,
-    /// `None` if there is nothing to be changed.
+    /// The ticket for the change; `None` if there is nothing to be changed.
     ticket: Option<Ticket>,
     body: Option<Body>,
 }
@@ -77,13 +78,13 @@ impl std::fmt::Debug for Submitted {
     }
 }
 
-/// The part of a small file system that windows leave free, where `keep_free` is more.
+/// The part of a file system that windows leave free if this is less than `keep_free`.
 const KEEP_FREE_PART: u64 = 20;
-/// If this many bytes are free beyond the needed room, the daemon skips the check for the clock's next windows, for this long.
+/// If this many bytes are free beyond the needed room, the daemon skips the check for scheduled windows during this time.
 const ROOMY: u64 = 1 << 30;
 const ROOMY_FOR: Duration = Duration::from_millis(100);
 
-/// The facts that all windows of a daemon share.
+/// The facts that the windows of all probes of a daemon share.
 #[derive(Clone, Debug)]
 pub struct Shared {
     pub database: Arc<Database>,
@@ -124,7 +125,7 @@ impl Windows {
         })
     }
 
-    /// Takes the turn to change something.
+    /// Waits until no other change is being made.
     pub fn turn(&self) -> ChangeTurn {
         self.turn.lock_arc()
     }
@@ -239,10 +240,10 @@ impl Windows {
         self.index.lock().acknowledged(collector)
     }
 
-    /// Records that the client that closed the window has received all of it. A power failure may undo that:
-    /// then the window is given again.
+    /// Records that the client that closed the window has received all of it. A power failure may undo the record: then
+    /// another client gets the window again.
     pub fn set_taken(&self, seq: u64) {
-        // Most windows have their mark from the start: these wait for no other change.
+        // Most windows are stored with this mark from the beginning, and wait for no other change here.
         if self.index.lock().take(seq).is_none() {
             return;
         }
@@ -256,13 +257,13 @@ impl Windows {
         self.index.lock().untaken()
     }
 
-    /// Makes room: drops the oldest window and those that depend on it, unless the newest one is among them.
-    /// Returns false if none was dropped.
+    /// Makes room: drops the oldest window and the windows that depend on it, unless the newest window is among them. Returns
+    /// false if no window was dropped.
     pub fn drop_oldest(&self) -> bool {
         self.make_room(WindowIndex::drop_oldest)
     }
 
-    /// Makes room by dropping the oldest window that was set aside. Returns false if there was none.
+    /// Makes room: drops the oldest window that was set aside. Returns false if there is no such window.
     pub fn drop_damaged(&self) -> bool {
         self.make_room(WindowIndex::drop_damaged)
     }
@@ -273,7 +274,7 @@ impl Windows {
         change.is_some_and(|change| self.change(turn, change, Durable::Now).is_ok())
     }
 
-    /// Lists the retained windows after `after`, the oldest up to the bounds.
+    /// Lists the retained windows after `after`, oldest first, within the bounds.
     pub fn list(&self, after: u64, bounds: ListBounds) -> Listing {
         self.index.lock().list(after, bounds)
     }
@@ -283,8 +284,7 @@ impl Windows {
         self.index.lock().get(seq)
     }
 
-    /// All stored windows, oldest first, each with its fate; damaged windows and the newest acknowledged one,
-    /// too.
+    /// Returns all stored windows, oldest first, each with its fate; damaged and acknowledged windows, too.
     pub fn stored(&self) -> Vec<(Arc<StoredWindow>, Form)> {
         self.index.lock().stored()
     }
@@ -296,7 +296,7 @@ impl Windows {
         Ok(bytes)
     }
 
-    /// The newest window, acknowledged or not.
+    /// Returns the newest window, acknowledged or not.
     pub fn newest(&self) -> Option<Arc<StoredWindow>> {
         self.index.lock().newest().cloned()
     }
@@ -307,19 +307,19 @@ impl Windows {
         !matches!(self.index.lock().get(seq), Err(Missing::Never))
     }
 
-    /// The number of the newest window that was ever committed, even if it was removed later; 0 if there was
-    /// none. The next window must have a higher number, also after a reboot.
+    /// Returns the number of the newest window that was ever committed, even if it was removed later; 0 if there was none. The
+    /// next window must have a higher number, also after a reboot.
     pub fn last_seq(&self) -> u64 {
         self.index.lock().state.last
     }
 
-    /// The number of lost windows that window `seq` must report. The commit of the window marks the number in
-    /// its head as reported.
+    /// Returns the number of lost windows that window `seq` must report. The commit of the window marks the number in its head
+    /// as reported.
     pub fn unreported_lost(&self, seq: u64) -> u64 {
         self.index.lock().unreported(seq)
     }
 
-    /// Returns a receiver of the newest window's number, which also notifies of each new window.
+    /// Returns a receiver of the newest window's number. The receiver is notified of each new window.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
@@ -333,10 +333,10 @@ impl Windows {
         self.index.lock().lags()
     }
 
-    /// Fails unless the file system has room for a window as large as the newest one, beyond the room that windows must
-    /// leave free. Without a begun body, a window stays whole in the maps; with an unfinished body it does
-    /// not. Windows of the clock skip the check after a moment with far more room: a check takes a noticeable
-    /// part of the time of a window.
+    /// Fails unless the file system has room for a window as large as the newest one, in addition to the room that windows
+    /// must leave free. The check comes before a body is begun: until then, the maps contain the whole window. Scheduled
+    /// windows skip the check for some time after a check that has found far more room, because a check takes a noticeable
+    /// part of a window's time.
     pub fn expect_room(&self, by: ClosedBy) -> io::Result<()> {
         let is_often = by == ClosedBy::Schedule;
         if is_often && self.roomy_until.lock().is_some_and(|until| Instant::now() < until) {
@@ -380,8 +380,8 @@ impl Windows {
         self.index.lock().removed
     }
 
-    /// Removes all windows together with their probe, in one change, which `commit` makes. Other holders of
-    /// these windows can write no longer.
+    /// Removes all windows together with their probe, in one change, which `commit` makes. After that, other holders of these
+    /// windows can't write any more.
     pub fn remove<E>(&self, commit: impl FnOnce(store::Change) -> Result<(), E>) -> Result<(), E> {
         let _turn = self.turn();
         let (windows, baselines) = self.index.lock().all();

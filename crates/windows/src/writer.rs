@@ -12,19 +12,19 @@ use crate::body::head::{ClosedBy, WindowHead};
 use crate::body::stored::{BodySource, StoredWindow};
 use crate::windows::{Submitted, Windows};
 
-/// A window that readers see after its commit. Dropping the writer forgets it.
+/// A window that readers see after its commit. A drop of the writer forgets the window.
 #[derive(Debug)]
 pub struct WindowWriter {
     windows: Arc<Windows>,
     encoder: Encoder<BodyDraft>,
     window: StoredWindow,
-    /// The window since which this one holds the changes; `None` if this one has whole sums.
+    /// The window since which this window holds the changes; `None` if this window has whole sums.
     since: Option<u64>,
-    /// The head, if later windows can hold the changes since this one.
+    /// The head, if later windows can hold the changes since this window.
     whole: Option<Arc<WindowHead>>,
 }
 
-/// A window that was handed to the store. Until [`Self::list`] nothing else of the probe can be changed.
+/// A window that was handed to the store. Until the call of [`Self::list`], nothing else of the probe can be changed.
 #[derive(Debug)]
 #[must_use]
 pub struct Filed {
@@ -35,7 +35,7 @@ pub struct Filed {
 }
 
 impl Windows {
-    /// Begins a window with this head, whose number must be beyond all windows so far.
+    /// Begins a window with this head. Its number must be larger than the numbers of all windows so far.
     pub fn write(self: &Arc<Self>, head: &WindowHead) -> io::Result<WindowWriter> {
         self.expect_new(head.window.seq)?;
         let draft = self.bodies.draft();
@@ -57,8 +57,8 @@ impl WindowWriter {
         self.encoder.rows(metric, chunk)
     }
 
-    /// Returns after the window is synced to disk. After an error there is no such window, and its number can be
-    /// used again.
+    /// Returns after the window is synced to disk. After an error the window does not exist, and its number can be used
+    /// again.
     pub fn commit(self) -> io::Result<Arc<StoredWindow>> {
         self.file()?.list()
     }
@@ -81,8 +81,8 @@ impl WindowWriter {
 }
 
 impl Filed {
-    /// Waits until the window is on disk for good, and shows it. After an error there is no such window, and its number
-    /// can be used again.
+    /// Waits until the window is on disk, and shows it to readers. After an error the window does not exist, and its
+    /// number can be used again.
     pub fn list(self) -> io::Result<Arc<StoredWindow>> {
         let Self { windows, window, whole, submitted } = self;
         windows.finish(submitted)?;

@@ -33,7 +33,7 @@ enum Failing {
     /// Writes and flushes.
     Writes,
     Reads,
-    /// The power is off.
+    /// All requests fail, because the power is off.
     All,
 }
 
@@ -46,7 +46,7 @@ struct State {
     failing: Failing,
     /// The number of writes and flushes until the power fails.
     left: Option<u64>,
-    /// The part that [`Failing::Data`] leaves alone.
+    /// The ranges of the disk in which writes succeed in spite of [`Failing::Data`].
     journal: Vec<Range<u64>>,
 }
 

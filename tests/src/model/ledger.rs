@@ -62,11 +62,11 @@ struct Seen {
 pub enum Mode {
     /// A metric with neither `snapshot` nor `init`.
     Live,
-    /// `snapshot` and `init`.
+    /// A metric with `snapshot` and `init`.
     Window,
-    /// `snapshot` without `init`.
+    /// A metric with `snapshot`, without `init`.
     Sum,
-    /// `init` without `snapshot`.
+    /// A metric with `init`, without `snapshot`.
     Init,
 }
 

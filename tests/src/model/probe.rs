@@ -317,7 +317,7 @@ impl ProbeModel {
     }
 }
 
-/// Tells whether a new definition of a map takes over the content.
+/// Tells whether a map with a new definition takes over the content of the old map.
 fn goes_on(before: &MetricSpec, now: &MetricSpec) -> bool {
     let same_type = !is_other_type(before, now);
     let nested = before.map != "nested" || (before.layout, before.entries) == (now.layout, now.entries);

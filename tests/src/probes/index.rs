@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json as object};
 
 use super::{configuration, directory, json, names, readme};
 
-/// The lines of `probes/README.md` between which the table is.
+/// The lines of `probes/README.md` before and after the table.
 const TABLE: [&str; 2] = ["<!-- the table is written by `make probes` -->\n", "<!-- end of the table -->\n"];
 
 /// Returns the text that `probes/index.json` should have.

@@ -19,7 +19,7 @@ pub struct KafkaBroker {
     child: Option<Child>,
     directory: TempDir,
     pub address: String,
-    /// The ports without TLS and with it.
+    /// The port without TLS, and the port with TLS.
     pub ports: [u16; 2],
 }
 
@@ -43,7 +43,7 @@ impl KafkaBroker {
             format!("advertised.listeners=PLAINTEXT://{at}:{plain},SSL://{at}:{encrypted}"),
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT".to_owned(),
             format!("log.dirs={}", broker.path("data").display()),
-            // One broker, which is ready soon.
+            // The settings let a single broker be ready quickly.
             "offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1".to_owned(),
             "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1".to_owned(),
             "transaction.state.log.num.partitions=1\nnum.partitions=3\nauto.create.topics.enable=false"

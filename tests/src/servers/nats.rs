@@ -30,8 +30,8 @@ impl NatsServer {
         Ok(server)
     }
 
-    /// Starts one at this address of the thread's namespace, which speaks TLS with clients that have a certificate. Its later
-    /// starts belong into the same namespace.
+    /// Starts a server at an address of the thread's network namespace. The server speaks TLS with clients
+    /// that have a certificate. Start it again only in the same namespace.
     pub fn secured(directory: &Path, address: &str, files: &Certificates) -> Result<Self> {
         let (port, path) = (free_port()?, directory.with_extension("conf"));
         let [cert, key, ca] = ["server", "server-key", "authority"].map(|name| files.path(name));

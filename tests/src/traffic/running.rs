@@ -28,7 +28,7 @@ const PACE: Duration = Duration::from_millis(50);
 pub struct Load {
     /// The number of packets in total.
     pub count: Option<u64>,
-    /// The packets per second, on average. Those of 50 ms come in one burst.
+    /// The packets per second, on average. The packets of each 50 ms come in one burst.
     pub rate: Option<u64>,
     pub duration: Option<Duration>,
 }

@@ -154,7 +154,7 @@ struct Loser {
     losses: WayLosses,
     /// The segments with something new so far.
     seen: u64,
-    /// By ports.
+    /// The state of each flow, by its ports.
     flows: HashMap<[u8; 4], Flow>,
 }
 

@@ -152,7 +152,8 @@ fn filters_in_another_namespace_go_with_their_probe() -> Result<()> {
     Ok(())
 }
 
-/// Three namespaces have interfaces of the same index: an event names the one of its probe's namespace.
+/// Three namespaces each have an interface with the same index. An event names the interface in the namespace of
+/// its probe.
 #[test]
 fn events_name_interfaces_of_their_namespace() -> Result<()> {
     let topology = Topology::new()?;

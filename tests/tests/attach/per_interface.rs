@@ -194,7 +194,7 @@ fn replacements_carry_counts_from_and_to_rows_that_name_interfaces() -> Result<(
     })?;
     right.send(7)?;
     daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
-    // An interface that disappears leaves its sum.
+    // The sum of an interface that is no longer in the configuration remains.
     daemon.put(PROBE, &config(true, &["mon0"])).expect(200);
     let sent = load.stop()?;
     let document = daemon.json(&format!("{PROBE}/metrics"));

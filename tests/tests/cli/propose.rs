@@ -99,10 +99,10 @@ fn maps_become_metrics_by_their_use() -> Result<()> {
         assert!(proposal.contains(line), "{line}: {proposal}");
     }
     assert!(!proposal.contains("idle") && !proposal.contains("limit"), "{proposal}");
-    // One hook alone.
+    // With `--hook tc`, the proposal has only the direction at TC.
     let only = deployed(&scene, "both.c", " --hook tc")?;
     assert!(!only.contains("ingress:") && only.contains("egress:"), "{only}");
-    // The counts are those of the packets.
+    // The probe has counted all packets.
     scene.write("proposed.yaml", &proposal)?;
     scene.succeed("apply -f proposed.yaml");
     scene.generator.send(25)?;

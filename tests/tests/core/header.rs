@@ -182,7 +182,7 @@ fn parts() -> Vec<Case> {
 fn tunnels() -> Vec<Case> {
     let inner = ethernet(&[], IPV4, &ipv4(UDP, &[], 0, &udp(1234, 53, b"inside")));
     let vxlan = udp(4000, 4789, &[&[8, 0, 0, 0, 0, 0, 42, 0][..], &inner].concat());
-    // With four bytes of options.
+    // The header of IPv4 has options of four bytes.
     let geneve = udp(4000, 6081, &[&[1, 0, 0x65, 0x58, 0, 0, 43, 0, 0, 0, 0, 0][..], &inner].concat());
     let gre = [&[0x20, 0, 0x86, 0xdd, 0, 0, 0, 44][..], &ipv6(UDP, &udp(1234, 53, b"in gre"))].concat();
     let to_port = |port: u16| json!({ "source_port": 4000, "destination_port": port });

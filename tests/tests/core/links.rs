@@ -95,7 +95,7 @@ fn links_without_an_ethernet_header_are_refused_or_counted() -> Result<()> {
         }
         let document = daemon.json("/v1/probes/conntrack-marks/metrics");
         let entries = document["egress"]["mark"]["entries"].as_array().context("entries")?;
-        // Old kernels keep no renderings.
+        // Old kernels do not keep decl tags, so documents have no renderings.
         let is_ours = |key: &Value| *key == "0x00000007" || *key == MARK;
         let found = entries.iter().find(|entry| is_ours(&entry["key"]["mark"]));
         let value = &found.with_context(|| format!("{kind}: {document}"))?["value"];

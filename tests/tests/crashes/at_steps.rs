@@ -40,7 +40,7 @@ const STEPS: [(&str, u32, &[Change]); 29] = {
         ("saved", 1, DEPLOY),
         ("prepared", 1, DEPLOY),
         ("filled", PLACES, DEPLOY),
-        // One of the hooks has a link already, for a bystander.
+        // One of the hooks already has a link, which belongs to a bystander.
         ("linked", PLACES - 1, &[Create]),
         ("attached", PLACES, DEPLOY),
         ("switched", 1, DEPLOY),
@@ -180,7 +180,8 @@ impl Scene {
                 _ => first,
             };
             let counted = read + counted;
-            // A deployment that was not committed is removed with its counts from the time without a daemon.
+            // A deployment that was not committed is removed, together with its counts from the time without a
+            // daemon.
             let least = if change == Change::Reshape && !committed { sent - 100 } else { sent };
             ensure!((least..=sent).contains(&counted), "{counted} of {sent} packets");
         }

@@ -15,7 +15,7 @@ use twinprobe_tests::wait::PATIENCE;
 use twinprobe_tests::windows::{Collector, Windows, config, packets, values};
 use twinprobe_tests::{Bystanders, Daemon, DaemonOptions, Topology, scaled};
 
-/// The room of a queue.
+/// The number of entries for which a queue has room.
 const QUEUED: &str = "262144";
 /// The longest life of a daemon: long enough for some windows, short enough to hit each step of closing one.
 const LIFE_MS: u64 = 300;
@@ -179,7 +179,7 @@ fn kill_and_collect(window: &Value, kills: u64) -> Result<()> {
         let sent = sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for client in clients {
             let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // The error of a client is the reason why the rest failed, or follows from it.
+            // If a client failed, its error is the reason for the other failures, or a consequence of them.
             if let Err(error) = client {
                 let text = format!("{error:#}");
                 return Err(sent.err().map_or(error, |first| first.context(text)));

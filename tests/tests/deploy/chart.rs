@@ -23,7 +23,7 @@ fn values() -> Result<Vec<Option<PathBuf>>> {
     Ok(files)
 }
 
-/// Values that open the daemons' API to others.
+/// Values of the chart with which other hosts reach the API of the daemons.
 const REACHABLE: [&str; 4] =
     ["fleet.enabled=true", "api.enabled=true", "api.tls.secretName=x", "api.accessSecret=y"];
 
@@ -293,7 +293,7 @@ fn the_chart_configures_a_stream_of_the_node() -> Result<()> {
     Ok(())
 }
 
-/// The webhook takes a certificate of the user, and then the chart makes none.
+/// The webhook uses the user's certificate if there is one, and the chart does not make a certificate then.
 #[test]
 fn the_webhook_has_the_certificate_of_the_user() -> Result<()> {
     let Some(bin) = tools(&["helm"])? else { return Ok(()) };

@@ -288,7 +288,7 @@ fn check_contents(rootfs: &Path) -> Result<()> {
     let sizes = sizes.args(["--summarize", "--block-size=1M", "--exclude=twinprobe*", "."]);
     let sizes = run(sizes.current_dir(rootfs))?;
     let size: u64 = sizes.split_whitespace().next().unwrap_or_default().parse()?;
-    // Debian's clang and LLVM are 200 MiB of it.
+    // Debian's clang and LLVM take 200 MiB of the image.
     ensure!(size < 300, "{size} MiB");
     for program in ["twinprobe", "twinprobe-stream", "twinprobe-operator"] {
         ensure!(rootfs.join("usr/bin").join(program).exists(), "{program}");

@@ -1,4 +1,5 @@
-//! The test's disk really loses writes: synced data survives every loss of power, other data is lost in some.
+//! The disk of the tests really loses writes: synced data survives every loss of power, and other data is lost in some
+//! losses.
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -11,7 +11,7 @@ const ENTRY: u64 = 16 << 10;
 const LARGE: u64 = 40;
 const SMALL: u64 = 2;
 
-/// The end of a probe's predecessor.
+/// The way in which an earlier probe with the same name has ended.
 #[derive(Clone, Copy, Debug)]
 enum Gone {
     Deleted,

@@ -40,7 +40,7 @@ pub const SURROUNDINGS: [Surroundings; 4] = [
 pub enum End {
     /// SIGTERM; the next daemon finds its pins.
     Restart,
-    /// SIGKILL; the same.
+    /// SIGKILL; the next daemon finds the pins of the killed daemon.
     Kill,
     /// SIGTERM; the machine boots again.
     Reboot,

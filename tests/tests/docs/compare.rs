@@ -66,7 +66,7 @@ fn time_length(text: &str) -> Option<usize> {
     let fraction =
         bytes[SHAPE.len()..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
     let end = SHAPE.len() + fraction;
-    // Times in tables are short, and those of the machine.
+    // Tables have short times, in the time zone of the machine.
     match bytes[10] {
         b' ' => Some(end),
         _ => (bytes.get(end) == Some(&b'Z')).then_some(end + 1),

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{commands, configuration, metrics, rest};
 
-/// Compares a page with its expected text, or writes it.
+/// Compares a page with its expected text, or writes the text into the page.
 fn hold(name: &str, wanted: &str) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference").join(name);
     if env::var_os("UPDATE_GOLDEN").is_some() {

@@ -83,7 +83,7 @@ fn tables_of_every_type_are_filled_as_by_bcc() -> Result<()> {
             (&json!(PACKETS), &json!(1))
         );
         assert_eq!(value(&document, "percpu_array", 2), 2 * PACKETS);
-        // 64 to 127.
+        // Slot 7 counts sizes from 64 to 127 bytes.
         assert_eq!(value(&document, "sizes", 7), PACKETS);
         assert_eq!(entries(&document, "trie")[0]["value"], PACKETS);
         assert_eq!(entries(&document, "queue")[0]["value"], json!({ "packets": 1, "bytes": BYTES }));

@@ -13,7 +13,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
 use crate::replay::{START, frame, numbers, seen, witness};
 
-/// A packet of IPv4 from one address to another one, of 60 bytes.
+/// Returns an IPv4 packet of 60 bytes.
 fn packet(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
     let mut packet = vec![0; 60];
     packet[0] = 0x45;

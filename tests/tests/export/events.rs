@@ -126,7 +126,7 @@ fn a_filter_takes_one_metric_and_leaves_the_others() -> Result<()> {
     scene.generator()?.send(2000)?;
     let (serials, _) = account(&mut odd, 1000)?;
     assert_eq!(serials, (0..2000).filter(|n| n % 2 == 1).collect::<Vec<u64>>());
-    // Nothing has read the other ring yet.
+    // The events of the other ring are still there, because no client has read that ring.
     let (serials, _) = account(&mut scene.stream("")?, 1000)?;
     assert_eq!(serials, (0..2000).filter(|n| n % 2 == 0).collect::<Vec<u64>>());
     let refused = scene.daemon.get(&format!("{EVENTS}?metric=lost")).expect(404);

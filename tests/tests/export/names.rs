@@ -11,14 +11,14 @@ use twinprobe_tests::traffic::{Generator, GeneratorOptions, Spread};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Topology};
 
-/// dnsmasq on the loopback interface of a namespace. Drop ends it.
+/// dnsmasq on the loopback interface of a namespace. Dropping the value ends dnsmasq.
 struct DnsServer {
     process: Child,
     directory: tempfile::TempDir,
 }
 
 impl DnsServer {
-    /// Answers by these lines of a table of hosts.
+    /// Starts a DNS server that answers by `hosts`, which has the lines of /etc/hosts.
     fn start(topology: &Topology, hosts: &str) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let table = directory.path().join("hosts");

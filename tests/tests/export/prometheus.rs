@@ -261,8 +261,8 @@ fn a_scrape_takes_nothing() -> Result<()> {
         }
         drop(slow);
         if round == 3 {
-            // More pages than the limit of windows have removed no window, and have closed no window of a
-            // probe with resets.
+            // The test has read more pages than windows are retained. The pages have removed no window, and have
+            // closed no window of a probe with resets.
             assert_eq!(["counting", "flow-features"].map(retained)[0], before[0]);
             assert_eq!(retained("flow-features")["lost_windows"], 0);
         }

@@ -138,7 +138,8 @@ fn a_rule_over_the_fleet_sees_the_sum_and_acts_where_it_says() -> Result<()> {
         Ok(())
     })?;
 
-    // Another document ends the actions of the one before it, and a deletion leaves nothing.
+    // A new document of the rule ends the actions of the earlier document. The deletion of the rule ends all
+    // actions.
     let _traffic = [members[0].traffic(RATE)?, members[1].traffic(RATE)?];
     acts_at(&fleet, &members, [true, false, true])?;
     apply(&fleet, &rule(&json!("where")))?;
@@ -169,7 +170,7 @@ fn a_rule_over_the_fleet_says_what_is_missing_and_why_it_has_stopped() -> Result
         "{unfit:#}"
     );
 
-    // Two actions are more than one in an hour.
+    // The rule takes two actions, which is more than its limit of one action in an hour.
     let mut often = rule(&json!("all"));
     often["spec"]["rule"]["max_actions_per_hour"] = json!(1);
     often["spec"]["rule"]["when"] = json!("sum(ingress.packets) >= 0");

@@ -23,10 +23,10 @@ fn a_probe_reaches_every_node_and_leaves_nothing() -> Result<()> {
     for report in reports["items"].as_array().context("reports")? {
         ensure!(report["spec"]["kernel"] == kernel.trim() && report["spec"]["windows"] == 2, "{report:#}");
         ensure!(report["spec"].to_string().len() < 1024, "{report:#}");
-        // A change is one write.
+        // The agent has written each report only once.
         ensure!(report["metadata"]["generation"] == 1, "{report:#}");
     }
-    // An Event for each step.
+    // There is an Event for each step.
     let mut events = fleet.events()?;
     events.sort();
     ensure!(events == ["Complete", "Started", "StepGood", "StepGood"], "{events:?}");

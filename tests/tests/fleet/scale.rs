@@ -32,7 +32,7 @@ fn resident(process: u32) -> Result<u64> {
 /// The processor time that a process has taken, in seconds.
 fn processor(process: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name of the process may have spaces and ends with the last bracket.
+    // The name of the process is in brackets and may contain spaces and brackets, so the last bracket ends it.
     let (_, fields) = stat.rsplit_once(") ").context("a name")?;
     let times = fields.split(' ').skip(11).take(2).map(str::parse::<f64>);
     Ok(times.sum::<Result<f64, _>>()? / rustix::param::clock_ticks_per_second() as f64)
@@ -55,7 +55,7 @@ fn operator(agents: &Agents) -> Result<u32> {
 struct ScaleReport(String);
 
 impl ScaleReport {
-    /// Keeps a line, and shows it.
+    /// Adds a line to the report, and shows the line.
     fn tell(&mut self, line: &str) {
         println!("{line}");
         // Writing into a string can't fail.
@@ -203,7 +203,7 @@ fn restart(agents: &mut Agents, report: &mut ScaleReport) -> Result<()> {
         async move {
             let figures = requests.figures().await?;
             let (then, before) = last.get();
-            // A watch counts as a request when it ends.
+            // A watch counts as a request only when it ends.
             let counted = |kind: &str| figures.all_requests(kind) + figures.watches(kind);
             let (now, all) = (Instant::now(), KINDS.iter().map(|kind| counted(kind)).sum());
             most.set(most.get().max((all - before) / (now - then).as_secs_f64()));

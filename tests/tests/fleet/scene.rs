@@ -265,7 +265,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// The help and the revision of the probe on each node; 0 where there is none.
+    /// The help text and the revision of the probe on each node. The revision is 0 on a node without the
+    /// probe.
     pub fn found(&self) -> Vec<(String, u64)> {
         let probes = self.nodes.iter().map(|node| {
             let probe = &node.daemon().json("/v1/probes")["probes"][0];

@@ -193,7 +193,7 @@ fn a_stream_follows_the_daemons_behind_a_service() -> Result<()> {
     })?;
     drop(running);
 
-    // A stream that ends asks once.
+    // A stream with `--once` asks each daemon once, and ends.
     third.daemon.post("/v1/probes/p/windows", &json!({})).expect(201);
     let output = stream(&folder, &config)?.arg("--once").output()?;
     let text = String::from_utf8_lossy(&output.stderr);

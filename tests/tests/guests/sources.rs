@@ -376,7 +376,7 @@ fn variables_begin_with_the_values_of_the_configuration() -> Result<()> {
     std::fs::remove_dir_all(directories.bpffs().join("probes"))?;
     let daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     expect(&daemon, 10, 50)?;
-    // No packet is as long as this.
+    // No packet has this length.
     let mut longer = values;
     longer["smallest"] = json!(60_000);
     daemon.put("/v1/probes/p", &with(longer)).expect(200);

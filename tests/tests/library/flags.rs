@@ -16,7 +16,8 @@ const FLAGS: u8 = 0xd9;
 /// A TCP packet over IPv4 that the kernel must cut, after the header that demands this.
 fn packet() -> Vec<u8> {
     let data = FRAMES as u16 * SIZE;
-    // A checksum is missing; TCP over IPv4, with flags of ECN; headers, size, and where the checksum is.
+    // The header for the kernel: a checksum is missing, the packet is TCP over IPv4 with flags of ECN, the
+    // length of the headers, the size of segments, and the place of the checksum.
     let mut packet = vec![1, 0x81];
     packet.extend([54, SIZE, 34, 16].map(u16::to_ne_bytes).concat());
     packet.extend([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0]);

@@ -122,7 +122,7 @@ fn check(scene: &Scene, name: &str, hook: &str, first: bool) -> Result<()> {
     agree(&without_timed(comparable(&expected), &check), &without_timed(found, &check))
 }
 
-/// A capture has no marks.
+/// Captures do not contain the marks of connections, so this test sends packets.
 #[test]
 fn packets_count_by_the_mark_of_their_connection() -> Result<()> {
     let scene = Scene::new()?;

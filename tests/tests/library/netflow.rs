@@ -18,7 +18,7 @@ use crate::expected::entries;
 const PROBE: &str = "flow-features";
 const TABLES: [&str; 2] = ["flows", "flows_ipv6"];
 
-/// Returns a configuration with these defines in place of those of the library.
+/// Returns the configuration of the library with these macros in place of its own.
 fn configuration(hook: &str, interface: &str, defines: &Value) -> Result<Value> {
     let mut config = probes::configuration(PROBE, interface)?;
     let ingress = config["ingress"].as_object_mut().context("ingress")?;
@@ -151,7 +151,8 @@ fn converse(topology: &Topology, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A packet that GRO has put together has a link layer's header in each of its frames, and a flow that was closed has ended.
+/// GRO merges several frames into one packet: the octets include the link layer's header of each frame. A
+/// flow whose connection was closed has ended.
 #[test]
 fn octets_and_ends_of_a_real_connection() -> Result<()> {
     let topology = Topology::new()?;
@@ -182,7 +183,7 @@ fn octets_and_ends_of_a_real_connection() -> Result<()> {
     Ok(())
 }
 
-/// Only the times of the packets make a pause.
+/// Pauses depend only on the times of the packets.
 #[test]
 fn pauses_are_counted() -> Result<()> {
     let topology = Topology::new()?;

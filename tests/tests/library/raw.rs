@@ -71,7 +71,7 @@ enum Header {
 }
 
 impl Header {
-    /// Returns the header's bytes, for this many bytes after it.
+    /// Returns the bytes of the header of a packet with `behind` bytes after the header.
     fn bytes(&self, behind: usize) -> Vec<u8> {
         let length = |with: usize| (with as u16).to_be_bytes();
         match self {
@@ -113,7 +113,8 @@ fn packet(ether_type: u16, headers: &[Header]) -> (Vec<u8>, u64) {
     let ethernet = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]].concat();
     packet = [ethernet, ether_type.to_be_bytes().to_vec(), packet].concat();
     let around = packet.len() - data;
-    // A checksum is missing; TCP over IPv4; headers, size, and where the checksum is.
+    // The fields say that a checksum is missing, that this is TCP over IPv4, the size of headers and segments, and where the
+    // checksum is.
     let mut whole = vec![1, 1];
     whole.extend([around as u16, SIZE, around as u16 - 20, 16].map(u16::to_ne_bytes).concat());
     whole.extend(packet);
@@ -159,7 +160,7 @@ impl Scene {
         Ok(Self { daemon, tap, socket, _topology: topology })
     }
 
-    /// Sends and receives the packet, and returns the window with it.
+    /// Sends and receives a packet, and returns the window that has counted the packet.
     fn cross(&self, name: &str, packet: &[u8]) -> Result<Value> {
         let (mut tap, mut seen) = (&self.tap, Vec::new());
         tap.write_all(packet).with_context(|| format!("{name} is received"))?;

@@ -17,7 +17,7 @@ use twinprobe_tests::{Daemon, Namespace, Topology, alone};
 
 use crate::expected::{configuration, entries};
 
-/// One segment in this number is lost.
+/// Every `LOST`th segment is lost.
 const LOST: u64 = 50;
 /// The data of a segment over Ethernet, with times.
 const SEGMENT: usize = 1448;
@@ -25,7 +25,7 @@ const SEGMENT: usize = 1448;
 const WINDOW: usize = 128 << 10;
 /// The time after which a transfer has failed.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The ports that are tried. All are closed.
+/// The ports to which clients try to connect. All ports are closed.
 const PORTS: std::ops::Range<u16> = 1000..1030;
 
 /// A sender and a receiver with a way between them, and a daemon beside the receiver.

@@ -48,7 +48,7 @@ fn an_offload_that_is_switched_is_told_by_each_window_that_it_was_on_in() -> Res
     };
     let windows = |name: &str| -> Result<[Value; 4]> {
         let before = said(name)?;
-        // The end of the pair without a probe.
+        // The end of the pair that has no probe.
         near.run("ethtool", &["-K", "n-near", "txvlan", "on"])?;
         let switched = said(name)?;
         near.run("ethtool", &["-K", "n-near", "txvlan", "off"])?;

@@ -18,10 +18,10 @@ use crate::tshark::{Captures, disagreements};
 
 /// The ports of the server, and how many connections each gets.
 const SERVED: [(u16, usize); 2] = [(80, 7), (443, 5)];
-/// Nothing listens here.
+/// Ports at which no program listens.
 const CLOSED: [u16; 4] = [22, 23, 25, 8080];
 const DATAGRAMS: usize = 30;
-/// The bytes that a client asks with, and those of the answer.
+/// The sizes of a question and of an answer in bytes.
 const QUESTION: usize = 300;
 const ANSWER: usize = 20_000;
 

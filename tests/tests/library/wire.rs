@@ -356,7 +356,7 @@ fn raw(scene: &Scene, from: &str) -> Result<Traffic> {
     Ok(sent)
 }
 
-/// Compares the table with that of the page, or writes it.
+/// Compares the table with the table of the page, or writes the table into the page.
 fn page(rows: &Rows) -> Result<()> {
     let headings: Vec<&str> = INTERFACES.iter().map(|(_, heading)| *heading).collect();
     let mut table =

@@ -41,7 +41,7 @@ fn a_reading_is_a_window() -> Result<()> {
 /// A client that hangs up leaves its window to the next GET, also to one of the next daemon: the same bytes.
 #[test]
 fn a_client_that_hangs_up_takes_nothing_along() -> Result<()> {
-    // Larger than the buffer of a socket.
+    // So many keys make a document that is larger than the buffer of a socket.
     let keys = json!({ "KEYS": "6000" });
     let mut scene = Scene::new(&Value::Null, &keys)?;
     scene.send(12_000)?;

@@ -66,7 +66,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Adds a document. No number comes twice.
+    /// Adds a document. Panics if a queue or a stack has given a number twice.
     pub fn add(&mut self, document: &Value) {
         let Value::Object(metrics) = &document["ingress"] else { panic!("no ingress in {document}") };
         for (name, metric) in metrics {

@@ -117,7 +117,7 @@ fn what_can_not_be_read_is_refused() -> Result<()> {
         assert_eq!(finding["field"], format!("ingress.metrics[0].{field}"), "{problem}");
         assert!(finding["message"].as_str().expect("text").contains(message), "{problem}");
     }
-    // The message is the kernel's, with a hint.
+    // The finding has the message of the kernel, and a hint.
     for definition in [
         "__uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 1); __type(key, int); __type(value, int);",
         "__uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 0);",

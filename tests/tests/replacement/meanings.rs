@@ -65,7 +65,8 @@ fn a_replacement_adds_what_can_be_added() -> Result<()> {
             generator.send(1)?;
             daemon.put(PROBE, &config(&flags, &defines)).expect(200);
             generator.send(1)?;
-            // A live map is as wide as its field, and so are the program's additions to it.
+            // The value of a live map is as wide as its field, and so are the numbers that the program adds
+            // to it.
             let is_live = flags == json!({});
             let document = daemon.json(&format!("{PROBE}/metrics"));
             let weight = if is_live { u64::from((2 * WEIGHT) as u32) } else { 2 * WEIGHT };

@@ -44,7 +44,7 @@ impl CertifiedNode {
         Ok(Self { daemon, directory, files, topology })
     }
 
-    /// Returns the node as a daemon with these files describes it.
+    /// Returns the description of the node by a daemon with these files.
     fn told(&self, shown: &[(&str, &str)]) -> Result<Value> {
         let options =
             DaemonOptions::default().argument("--nodes").argument(self.directory.path().join("nodes"));

@@ -273,7 +273,7 @@ fn a_last_window_that_can_not_be_stored_waits() -> Result<()> {
     let reason = status["interfaces"][0]["reason"].as_str().unwrap_or_default();
     assert!(reason.contains("the lease has ended"), "{status}");
     scene.send(50)?;
-    // The next daemon continues with it.
+    // The next daemon continues to remove the probe.
     let daemon = daemon.restart(libc::SIGKILL, &options)?;
     daemon.get(PROBE).expect(200);
     directories.state_in_memory().free()?;

@@ -66,10 +66,10 @@ impl Member {
 struct Scene {
     hub: Daemon,
     members: [Member; 2],
-    /// The credential that the hub shows.
+    /// The token that the hub shows to the nodes.
     secret: String,
     viewer: String,
-    /// The credential of clients of the hub. No node knows it.
+    /// The token of a client of the hub. No node knows this token.
     asker: String,
     path: PathBuf,
     _hanging: TcpListener,
@@ -120,7 +120,7 @@ impl Scene {
         })
     }
 
-    /// The answer of the hub to a client with a token of its own.
+    /// Returns the answer of the hub to a client with the token `asker`.
     fn ask(&self, path: &str) -> Value {
         let authorization = format!("Bearer {}", self.asker);
         self.hub.request("GET", path, &[("authorization", &authorization)], b"").expect(200).json()
@@ -216,7 +216,7 @@ fn what_a_node_has_not_is_told_in_its_own_words() -> Result<()> {
         let refused = scene.hub.get(&format!("/v1/nodes/{path}")).expect(400).json();
         ensure!(refused["detail"].as_str().is_some_and(|why| why.contains(words)), "{refused}");
     }
-    // No name leads out of the segment of the probe.
+    // A name with `..` does not make the request leave the path of the probes.
     let astray = scene.ask("/v1/nodes/windows?probe=..%2Frules&node=gw-1");
     ensure!(astray["nodes"][0]["problem"]["status"] == 404, "{astray}");
     Ok(())

@@ -84,7 +84,7 @@ fn documents_say_where_they_come_from() -> Result<()> {
     let status = daemon.json(&path("p"));
     assert_eq!((&status["instance"], &status["labels"]), (&json!(instances[0]), &labels));
 
-    // A probe that is created anew is another one.
+    // A probe that is deleted and created again counts as another probe.
     daemon.delete(&path("p")).expect(204);
     let anew = daemon.put(&path("p"), &config(&json!({}))).expect(201).json();
     assert_ne!(anew["instance"], json!(instances[0]));

@@ -105,7 +105,7 @@ fn the_disk_and_the_kernel_agree_on_a_change_that_failed() -> Result<()> {
             assert_eq!(counted, [100; 3], "{change}, {round}");
             daemon = daemon.restart(libc::SIGKILL, &DaemonOptions::default())?;
         }
-        // The second attempt succeeds.
+        // The change succeeds at the second attempt.
         match change {
             "PUT" => daemon.put(&path("b"), &new).expect(200),
             "DELETE" => daemon.delete(&path("b")).expect(204),

@@ -150,7 +150,7 @@ fn what_is_attached_nowhere_waits_until_it_can_be_read() -> Result<()> {
     Store::open(&directories)?.set_record("a", "garbage")?;
     daemon = Daemon::start_in(topology.monitor(), &DaemonOptions::default(), directories)?;
     assert_eq!(daemon.json(&path("a"))["state"], "failed");
-    // A new probe gets none of the other's maps.
+    // A new probe gets no map of the probe whose record is unreadable.
     daemon
         .put(&path("guest"), &json!({ "interface": "mon1", "ingress": config(false)["ingress"] }))
         .expect(201);

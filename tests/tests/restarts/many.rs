@@ -60,7 +60,7 @@ fn more_probes_than_an_epoch_map_has_places() -> Result<()> {
     let listed = daemon.json("/v1/probes")["probes"].as_array().context("probes")?.clone();
     ensure!(listed.len() == PLACES + names.len(), "{} probes", listed.len());
     ensure!(listed.iter().all(|probe: &Value| probe["state"] == "running"), "{listed:?}");
-    // A word of the second map is used again.
+    // A new probe uses an epoch word of the second map again.
     daemon.delete("/v1/probes/c").expect(204);
     daemon.put("/v1/probes/c", &counter_config("mon0", "XDP_PASS")).expect(201);
     generator.send(10)?;

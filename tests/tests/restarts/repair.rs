@@ -169,7 +169,7 @@ fn missing_and_exchanged_pins_are_repaired() -> Result<()> {
         json!(source.replace("fetch_and_add(value, 1)", "fetch_and_add(value, 1000)"));
     daemon.put("/v1/probes/b", &other).expect(201);
     let counts = KernelObjects::pinned(&directory)?.counts();
-    // The pins of bystanders are left alone, and so are the epoch words, which all probes need.
+    // The test changes neither the pins of bystanders nor the epoch words, which all probes need.
     let ours = || -> Result<Vec<PathBuf>> {
         let mut beside = Vec::new();
         for name in ["bystander-xdp", "bystander-tc"] {

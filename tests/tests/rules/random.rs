@@ -15,7 +15,8 @@ const RULES: usize = 4;
 #[derive(Debug)]
 struct ModelRule {
     name: String,
-    /// The packets from which on the condition holds; those that a window has more than the one before, if `is_relative`.
+    /// The number of packets from which on the condition is true; if `is_relative`, the number that a window has more than
+    /// the previous one.
     least: u64,
     is_relative: bool,
     /// The actions end below this number of packets; without it, when the condition no longer holds.

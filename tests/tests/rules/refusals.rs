@@ -52,7 +52,7 @@ fn mistakes_are_told_with_their_places() -> Result<()> {
     Ok(())
 }
 
-/// Two rules that would trigger each other forever.
+/// The daemon refuses two rules that would trigger each other forever.
 #[test]
 fn rules_that_lead_to_each_other_are_refused() -> Result<()> {
     let topology = Topology::new()?;

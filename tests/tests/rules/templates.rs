@@ -82,7 +82,7 @@ fn mistakes_of_templates_are_told() -> Result<()> {
         template
     };
     let unknown = json!({ "least": "{{sum(ingress.bytes)}}" });
-    // While no rule names the template, the daemon does not know the windows for it.
+    // While no rule names the template, the daemon does not know which windows the template is for.
     daemon.put("/v1/templates/t", &with("/ingress/variables", unknown.clone())).expect(201);
     let refused = daemon.put("/v1/rules/many", &applies("t")).expect(422).json();
     let field = "do[0].apply.template.ingress.variables.least";

@@ -112,7 +112,7 @@ impl Scene {
     }
 }
 
-/// Fails with all failures, so that one does not hide the others.
+/// Fails with the messages of all failures, so that one failure does not hide the others.
 fn all(results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let failures: Vec<String> =
         results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
@@ -175,7 +175,7 @@ fn the_daemons_descriptors_are_out_of_reach() -> Result<()> {
     bystanders.finish()
 }
 
-/// The maps of a source are of the types, and have the flags, of the lists.
+/// The daemon accepts only maps whose types and flags are in its lists.
 #[test]
 fn maps_that_no_monitor_needs_are_refused() -> Result<()> {
     let scene = Scene::new()?;
@@ -198,7 +198,8 @@ fn maps_that_no_monitor_needs_are_refused() -> Result<()> {
         let message = findings[0]["message"].as_str().unwrap_or_default();
         assert!(message.contains("map odd") && message.contains(&kind.to_string()), "{message}");
     }
-    // NUMA_NODE, STACK_BUILD_ID, CLONE, LINK, PATH_FD, VTYPE_BTF_OBJ_FD, TOKEN_FD and one that does not exist yet.
+    // The flags NUMA_NODE, STACK_BUILD_ID, CLONE, LINK, PATH_FD, VTYPE_BTF_OBJ_FD, TOKEN_FD, and a flag that
+    // does not exist yet.
     for flag in [2, 5, 9, 13, 14, 15, 16, 31] {
         let findings = scene.refused(&format!("flag {flag}"), &config(1, 1 << flag))?;
         let message = findings[0]["message"].as_str().unwrap_or_default();

@@ -57,7 +57,8 @@ fn whoever_comes_second_is_refused() -> Result<()> {
         (delete(&[("if-match", &second)]), delete(&[("if-match", &format!("\"x\", {third}"))])),
         (412, 204)
     );
-    // A probe that is created anew is another one, with the same revision.
+    // A probe that is deleted and created again counts as another probe, although its revision has the same
+    // number.
     put(&daemon, "one", &[]).expect(201);
     put(&daemon, "two", &[("if-match", &first)]).expect(412);
     assert_eq!(daemon.json(PROBE)["revision"], 1);

@@ -121,7 +121,7 @@ fn those_who_ask_for_nothing_make_room_and_requests_are_not_cut_off() -> Result<
     Ok(())
 }
 
-/// A client needs no credential to send a body slowly, and takes no place by it.
+/// A client without a credential that sends a body slowly takes no place from other clients.
 #[test]
 fn refused_bodies_make_room() -> Result<()> {
     let scene = Scene::new("--listen 127.0.0.1:0 --insecure --max-connections 8")?;
@@ -133,7 +133,7 @@ fn refused_bodies_make_room() -> Result<()> {
     let mut streams = (0..8).map(|_| slow()).collect::<Result<Vec<_>>>()?;
     for _ in 0..20 {
         for stream in &mut streams {
-            // A client that made room comes again.
+            // A client whose connection was closed to make room connects again.
             if stream.write_all(b" ").is_err() {
                 *stream = slow()?;
             }

@@ -1,4 +1,4 @@
-//! Requirements on each request of any sender: hosts, origins and content types.
+//! The requirements for each request of any sender: hosts, origins and content types.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -69,7 +69,7 @@ fn bodies_are_json_or_yaml() -> Result<()> {
     };
     let config = counter_config("mon0", "XDP_PASS");
     let text = config.to_string();
-    // A page may send the first three without asking.
+    // A browser sends the first three types without a preflight request.
     for other in [
         "text/plain",
         "application/x-www-form-urlencoded",

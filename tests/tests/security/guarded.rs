@@ -10,7 +10,7 @@ use twinprobe_tests::http::{self, Address};
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 use twinprobe_tests::{Daemon, DaemonOptions, Namespace, Response, Topology, binary};
 
-/// The roles, each with all rights of the ones before it.
+/// The roles. Each role has all rights of the roles before it.
 pub const ROLES: [&str; 4] = ["viewer", "collector", "operator", "admin"];
 
 const RELOADED: &str = "were read again";

@@ -1,4 +1,4 @@
-//! Bodies that are small and would take long: each is refused at once, with the limit, and holds up no other client.
+//! Bodies that are small but would take long: each is refused at once, with the limit, and delays no other client.
 
 use std::time::{Duration, Instant};
 

@@ -106,7 +106,7 @@ fn sources_maps_and_programs_are_limited_and_the_option_is_named() -> Result<()>
     let long = json!({ "interface": "mon0", "ingress": { "source": arrays(&[], code) } });
     scene.refused(&long, &["--max-instructions", "allows 100", "ingress.source"]);
 
-    // A replacement reuses the room of the replaced probe, and a refused one takes none.
+    // A replacement reuses the room of the replaced probe, and a refused replacement takes no room.
     let live = sized(80_000, false);
     scene.put("a", &live, 201);
     for _ in 0..3 {

@@ -30,7 +30,7 @@ const FORMS: u64 = 4;
 /// The size of the witness's record of a packet.
 const NOTED: usize = 9 * 4 + 96;
 
-/// A place of a probe, and the path of packets to it.
+/// A place where a probe can be attached, and the path of packets to this place.
 struct Place {
     name: &'static str,
     interface: &'static str,
@@ -169,7 +169,7 @@ fn objects_by_chance_change_nothing() -> Result<()> {
         );
     }
     println!("{admitted} of {count} objects are admitted");
-    // The run shows nothing if most changes are refused, or if most do not matter.
+    // The run shows nothing if most of the changed objects are refused, or if most changes have no effect.
     ensure!((count / 20..count * 9 / 10).contains(&admitted), "{admitted} of {count} objects are admitted");
     Ok(())
 }

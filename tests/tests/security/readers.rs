@@ -48,7 +48,7 @@ fn readers_that_stop_keep_little_memory_and_disk() -> Result<()> {
     assert!(most > 0, "no window has gone");
     assert!(most <= BUDGET, "{most} bytes of files that have gone");
     assert!(after < before + READERS as u64 * EACH, "{before} KiB before, {after} KiB after");
-    // A reader gets everything.
+    // After that, a reader gets the whole document.
     let document = scene.daemon.json("/v1/probes/p/metrics");
     ensure!(document["ingress"]["packets"]["entries"].as_array().is_some_and(|e| e.len() == 65536));
     Ok(())

@@ -223,7 +223,7 @@ fn changes_that_cannot_be_recorded_are_refused() -> Result<()> {
     scene.daemon.get("/v1/probes/p/metrics").expect(200);
     disk.free()?;
     scene.daemon.delete("/v1/probes/p").expect(204);
-    // The lines after a cut line are whole.
+    // The lines after an incomplete line are complete.
     let text = fs::read_to_string(&path)?;
     let last: Value = serde_json::from_str(text.lines().last().context("a line")?)?;
     ensure!(last["outcome"] == 204 && last["what"] == "DELETE /v1/probes/p", "{last}");

@@ -175,7 +175,7 @@ fn descriptors_are_counted() -> Result<()> {
     let problem = refused.expect(422).json();
     ensure!(problem["errors"].to_string().contains("LimitNOFILE="), "{problem}");
     ensure!((2..8).contains(&deployed), "{deployed} probes");
-    // Some descriptors are left: for clients, for windows, and for small probes of others.
+    // Some file descriptors are left: for clients, for windows, and for small probes of other users.
     let before = seq(&daemon, "windows");
     let clients: Vec<_> = (0..20)
         .map(|_| std::os::unix::net::UnixStream::connect(daemon.directories().socket()))

@@ -70,7 +70,7 @@ impl Scene {
         self.topology.monitor().enter(|| http::request(&address, method, path, &[], b""))?
     }
 
-    /// Returns a sample of the daemon's own metrics, 0 if there is none.
+    /// Returns a number from the daemon's own metrics, 0 if the metrics do not have it.
     pub fn sample(&self, name: &str) -> u64 {
         let page = self.daemon.get("/metrics").expect(200).text().to_owned();
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());

@@ -49,7 +49,7 @@ char LICENSE[] SEC("license") = "GPL";
 fn requests_and_answers_are_as_described() -> Result<()> {
     let python = python()?;
     let ran = thread::scope(|scope| {
-        // Each role has a daemon of its own: none finds the probes of another one.
+        // Each role has a daemon of its own, so that no role finds the probes of another role.
         let run = |(index, role): (usize, &'static str)| {
             let python = &python;
             scope.spawn(move || run(python, role, SEED + index).with_context(|| format!("the role {role}")))
@@ -164,7 +164,7 @@ fn looking_up(verdict: &str) -> String {
     xdp_counter(verdict).replace("SEC(\"xdp\")", map).replace("__u32 key = 0;", lookup)
 }
 
-/// Fails unless every operation was asked, and succeeded if the role permits it.
+/// Fails unless every operation was called, and every operation that the role permits has succeeded.
 fn reached(scene: &Scene, role: &str) -> Result<()> {
     let page = scene.daemon.get("/metrics").expect(200);
     let counted: BTreeSet<(String, String, u16)> = page.text().lines().filter_map(request).collect();

@@ -40,7 +40,7 @@ fn a_client_holds_a_few_streams_open_and_all_clients_some_more() -> Result<()> {
     assert_eq!(&head, b"HTTP/1.1 200");
     let full = scene.over_tcp("GET", CHANGES, &[(name, &value)], b"").expect(429);
     assert!(full.text().contains("allows 4 in all"), "{}", full.text());
-    // Other requests need no place, and a stream that is closed leaves its own.
+    // Other requests need no place among the streams, and a closed stream frees its place.
     scene.daemon.get("/v1/probes").expect(200);
     streams.pop();
     wait_for("a place", PATIENCE, || {

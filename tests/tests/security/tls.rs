@@ -42,7 +42,7 @@ impl Files {
         Ok(self.path(name))
     }
 
-    /// Writes the daemon's certificate, and the authority that has signed it.
+    /// Writes the certificate of the daemon, and the certificate of the authority that has signed it.
     pub fn serve(&self, authority: &Authority) -> Result<()> {
         let (certificate, key) =
             signed(authority, ExtendedKeyUsagePurpose::ServerAuth, &[NAME, "127.0.0.1"])?;

@@ -10,7 +10,7 @@ use twinprobe_tests::{binary, helper};
 use crate::scene::{COLLECTOR, Node, configuration, stream, tool};
 use crate::tables::layouts::{MEMBERS, close, counting};
 
-/// The daemon's binary hands over to the program beside it.
+/// `twinprobe stream` starts the program twinprobe-stream in the same directory.
 #[test]
 fn twinprobe_stream_runs_the_program_beside_it() -> Result<()> {
     let output = Command::new(binary()?).args(["stream", "--help"]).output()?;

@@ -56,7 +56,7 @@ impl Node {
         self.put(window, 201);
     }
 
-    /// Replaces the probe by the one of [`Self::deploy`].
+    /// Replaces the probe by the probe of [`Self::deploy`].
     pub fn deploy_again(&self, window: &Value) {
         self.put(window, 200);
     }

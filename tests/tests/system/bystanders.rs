@@ -29,7 +29,7 @@ fn what_is_lost_is_noticed() -> Result<()> {
         }),
         ("revision was 1, is 2", |daemon| replace(daemon, XDP, -1002)),
         ("priority\":-1001", |daemon| replace(daemon, TC, -1001)),
-        // The thief comes before the bystander and drops packets.
+        // The probe `thief` runs before the bystander and drops packets.
         ("in by_sum, of", |daemon| {
             let mut thief = counter_config("mon0", "XDP_DROP");
             (thief["priority"], thief["ingress"]["verdict"]) = (json!(-2000), json!("enforce"));

@@ -46,7 +46,7 @@ impl Capture {
         })??)
     }
 
-    /// Returns the next `count` frames, without VLAN tag, or fewer if none comes for a second.
+    /// Returns the next `count` frames, without VLAN tag, or fewer frames if none arrives for a second.
     pub fn frames(&self, count: usize) -> Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         while frames.len() < count {

@@ -1,4 +1,5 @@
-//! No files of a crate use each other in a circle: each can be read after those that it uses.
+//! No files of a crate use each other in a circle. So a reader can read each file after the files that it
+//! uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -52,7 +52,8 @@ fn no_two_types_of_the_crates_have_one_name() -> Result<()> {
     Ok(())
 }
 
-/// The ways out of async are blocking work of tokio, and threads that have a name.
+/// Async code may leave the async world only by tokio's blocking work, and by threads that have a
+/// name.
 #[test]
 fn a_thread_has_a_name() -> Result<()> {
     let mut threads = 0;

@@ -127,7 +127,7 @@ fn frames_have_valid_checksums() -> Result<()> {
     Ok(())
 }
 
-/// The receiver of a paced sender gets every packet, also one that runs only when the sender waits.
+/// The receiver of a paced sender gets every packet, even if the receiver runs only while the sender waits.
 #[test]
 fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()> {
     let kernel = fs::read_to_string("/proc/2/comm");
@@ -147,7 +147,8 @@ fn a_receiver_that_lags_behind_loses_no_packet_of_a_paced_sender() -> Result<()>
     assert!(received < packets - RING, "the receiver keeps up with the generator: {received}");
     drop(counter);
 
-    // A new scene, because the generator's packets in the ring would count as the sender's.
+    // The test uses a new scene, because the packets of the generator that are left in the ring would count for this
+    // sender.
     let topology = Topology::new()?;
     let counter = Counter::attach_with_flows(topology.monitor(), "mon0", Place::XdpDrop, 30_000)?;
     receive_on_a_thread(&topology, cpu)?;

@@ -22,7 +22,7 @@ const PROBES: [&str; 10] = [
 
 #[test]
 fn an_idle_daemon_with_ten_probes_and_a_console_gives_memory_back() -> Result<()> {
-    // A build without optimization has more code.
+    // A build without optimization has more code, so the daemon has more memory.
     becomes_small(60 << 10)
 }
 
@@ -56,7 +56,7 @@ fn becomes_small(limit_kib: u64) -> Result<()> {
         Ok(resident)
     })?;
     println!("{resident:?}");
-    // Memory that was given back is allocated again.
+    // The daemon allocates memory again that it has given back.
     daemon.get("/v1/probes/dns/metrics").expect(200);
     Ok(())
 }

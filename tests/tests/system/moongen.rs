@@ -66,7 +66,7 @@ fn assert_same(sent: &Sent, frame: &Frame, spread: &Spread) {
 
 #[test]
 fn its_frames_are_those_of_traffic() -> Result<()> {
-    // One packet of each session, and then again the first ones.
+    // The senders send one packet of each session, and then begin with the first sessions again.
     for accepted in ["1000", "5"] {
         let sent = frames("0 --count 25000", &[("STUB_ACCEPT", accepted)])?;
         assert_eq!(sent.len(), 1);
@@ -114,7 +114,7 @@ fn it_sends_as_many_as_it_is_asked_for_and_ends() -> Result<()> {
 fn it_goes_on_until_it_is_interrupted() -> Result<()> {
     let output = run("0 --threads 2", &[("STUB_INTERRUPT", "5000")])?;
     assert!(output.status.success(), "{}", said(&output));
-    // The packets that were asked for have not all been sent.
+    // The script has not sent as many packets as the user has asked for.
     let output = run("0 --count 9000", &[("STUB_INTERRUPT", "5000")])?;
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("interrupted before all of 9000 packets"), "{}", said(&output));

@@ -14,7 +14,7 @@ use twinprobe_tests::{Daemon, DaemonOptions, Directories, Topology, scaled, stor
 const PROBES: [&str; 3] = ["p", "q", "r"];
 /// The number of windows of each probe.
 const WINDOWS: u64 = 12;
-/// The size of the store's pages in bytes, and that of the head of most of them.
+/// The size of the store's pages in bytes, and the size of the head that most pages have.
 const PAGE: usize = 4096;
 const HEAD: usize = 32;
 /// The place of the number of the format (`user_version`), and the number that this version writes.
@@ -64,7 +64,7 @@ fn check(daemon: &Daemon, known: &Known) -> Result<u64> {
         if of_probe == 0 {
             continue;
         }
-        // The row of the probe itself may be on a page that no other page refers to.
+        // The row of the probe itself may be on a page to which no other page refers.
         let status =
             if status.status == 404 { Value::Null } else { status.expect(200).json()["windows"].clone() };
         let told = ["lost", "damaged", "unreadable"].map(|count| status[count].as_u64().unwrap_or_default());

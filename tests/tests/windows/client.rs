@@ -146,7 +146,7 @@ fn a_watch_prints_each_window_once_through_restarts() -> Result<()> {
     let (status, rest, complaint) = watch.end()?;
     assert_eq!((status, rest), (Some(0), vec![]), "{complaint}");
     assert!(complaint.contains("trying again"), "{complaint}");
-    // Another watch continues there; without --ack it acknowledges nothing.
+    // Another watch continues after the same window. Without --ack it acknowledges nothing.
     scene.close(9)?;
     for _ in 0..2 {
         let mut watch = Watch::start(&scene.daemon, "-o json --collector a")?;

@@ -150,7 +150,7 @@ fn a_window_that_an_earlier_daemon_has_ended() -> Result<()> {
     let (start, end) = (instant(&document["window"]["start"]), instant(&document["window"]["end"]));
     assert!(start < end && (now(HOUR) - end).abs() < i128::from(ABOUT), "{document}");
     assert_eq!(document["window"].get("clock_step_ns"), None, "{document}");
-    // The next window has the step.
+    // The next window reports the step.
     let next = windows.close();
     check(&next, 0, [Duration::ZERO, LONGEST], Some(-HOUR));
     Ok(())

@@ -24,7 +24,7 @@ enum Bodies {
 impl Bodies {
     const ALL: [Self; 2] = [Self::InTheStore, Self::InFiles];
 
-    /// The number of keys that make a body of that size.
+    /// Returns the number of keys that make a body of that size.
     const fn keys(self) -> &'static str {
         if matches!(self, Self::InTheStore) { "1" } else { "8192" }
     }
@@ -279,7 +279,7 @@ fn damage_is_noticed_when_a_window_is_read() -> Result<()> {
     Ok(())
 }
 
-/// A damaged state costs no windows: collectors may get some windows again, and miss none.
+/// A daemon with a damaged state loses no windows: collectors may get some windows again, and miss none.
 #[test]
 fn every_byte_of_the_state_counts() -> Result<()> {
     let mut random = Random::new();
@@ -294,7 +294,7 @@ fn every_byte_of_the_state_counts() -> Result<()> {
         .step_by(step as usize)
         .map(|at| Some((at + random.below(step)).min(positions - 1)))
         .collect();
-    // The last case has no state at all.
+    // The last case deletes the whole state.
     damages.push(None);
     for damage in damages {
         let mask = 1 << random.below(8);

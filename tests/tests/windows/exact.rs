@@ -53,7 +53,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
     let mut window = json!({ "interval": "300ms", "retain": 100_000, "retain_bytes": room });
     daemon.put("/v1/probes/flows", &flow_features(&window)?).expect(201);
     daemon.put("/v1/probes/sink", &sink()).expect(201);
-    // This many flows make documents that are larger than what sockets hold.
+    // This many flows make documents that are larger than the buffers of sockets.
     let spread = Spread { addresses: scaled(16, 64) as u32, ..Spread::default() };
     let options = GeneratorOptions { spread, ..GeneratorOptions::default() };
     let generator = Generator::new(topology.generator(), "gen0", options)?;
@@ -67,7 +67,7 @@ fn connections_that_are_cut_lose_nothing() -> Result<()> {
     thread::scope(|scope| {
         let hang_up = |mut random: Random| -> Result<()> {
             while !ended.load(Ordering::Acquire) {
-                // A window that was acknowledged meanwhile has a short answer.
+                // The answer for a window that was acknowledged meanwhile is short.
                 let (seq, bytes) = (newest.load(Ordering::Acquire), random.below(size) as usize);
                 let done = match random.below(8) {
                     0 => windows.read_and_hang_up("POST", None, bytes)?,

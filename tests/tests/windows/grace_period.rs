@@ -119,7 +119,7 @@ fn a_real_time_task_does_not_hold_up_windows() -> Result<()> {
 #[timed("it measures grace periods while a real-time task keeps a CPU to itself")]
 fn grace_periods_beside_a_real_time_task_are_short() -> Result<()> {
     let mut waited = close_while_late(15)?;
-    // The median counts because the kernel's own thread for grace periods may be on the busy CPU at times.
+    // The test takes the median because the kernel's own thread for grace periods may be on the busy CPU at times.
     waited.sort_unstable();
     let median = waited[waited.len() / 2];
     println!("{median} us at the median, {:?} us at most", waited.last());

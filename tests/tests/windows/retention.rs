@@ -134,11 +134,12 @@ fn all_probes_share_a_budget() -> Result<()> {
         let used: u64 = all.iter().map(bytes).sum();
         assert!(used <= budget, "{used} bytes of {budget}");
     }
-    // The first window of c was older than the present windows of a; the only window of b stays.
+    // The first window of the probe c was older than the present windows of a. The only window of b
+    // stays.
     assert_eq!(all.each_ref().map(Windows::seqs), [vec![9, 10, 11], vec![1], vec![2]]);
     assert_eq!(all.each_ref().map(|windows| windows.list("").lost), [8, 0, 1]);
     assert_eq!(probes.map(|probe| status(&daemon, probe)["lost"].clone()), [8, 0, 1].map(|lost| json!(lost)));
-    // A deleted probe makes room.
+    // The deletion of a probe makes room.
     daemon.delete("/v1/probes/b").expect(204);
     all[0].close();
     assert_eq!(all[0].seqs(), [9, 10, 11, 12]);
@@ -196,7 +197,7 @@ fn windows_outlive_a_replacement_and_not_a_deletion() -> Result<()> {
     windows.try_get(3)?.expect(404);
     assert!(windows.try_list("").is_err());
     assert_eq!(rows()?, 0, "something is left");
-    // Another probe of the same name begins anew.
+    // Another probe of the same name begins with new windows.
     daemon.put(PROBE, &config(&json!({}), &[])).expect(201);
     assert_eq!(windows.seqs(), [0; 0]);
     windows.try_get(3)?.expect(404);

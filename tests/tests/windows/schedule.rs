@@ -174,7 +174,7 @@ fn a_schedule_goes_on_after_restarts_and_replacements() -> Result<()> {
 fn waits(pid: u32) -> Result<u64> {
     let mut waits = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // The thread may have ended.
+        // The thread may have ended since it was listed.
         let Ok(status) = fs::read_to_string(task?.path().join("status")) else { continue };
         let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         waits += count.context("a number of waits")?.trim().parse::<u64>()?;
@@ -198,7 +198,7 @@ fn an_idle_schedule_is_no_load() -> Result<()> {
     let day = Duration::from_secs(24 * 60 * 60).as_secs();
     let midnight = started.duration_since(UNIX_EPOCH)?.as_secs() % day > day - 10;
     ensure!(midnight || list.windows.is_empty(), "{list:?}");
-    // A look every 10 ms would be 200.
+    // A daemon that looks every 10 ms would wake 200 times.
     ensure!(waited < 100, "{waited} waits in 2 s");
     bystanders.finish()
 }

@@ -19,12 +19,12 @@ use crate::scenes::events::tool::{Shape, Tool};
 use crate::scenes::runs::{Bare, run as run_program};
 use crate::scenes::sources::ACTIONS as SOURCE;
 
-/// The events at a time. The ring has room for the events of all rounds together.
+/// The number of events at a time. The ring has room for the events of all rounds together.
 const EVENTS: u32 = 25_000;
 const PROBE: &str = "/v1/probes/actions";
 
-/// An experiment of the paper: its number, its action, and the nanoseconds per event of its Table IV: Gregg's
-/// bpftrace, the paper's bpftrace, DTrace.
+/// An experiment of the paper: its number, its action, and the nanoseconds per event in Table IV of the paper, for Gregg's
+/// bpftrace, the paper's bpftrace, and DTrace.
 struct Action {
     number: u32,
     name: &'static str,

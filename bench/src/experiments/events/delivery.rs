@@ -22,16 +22,15 @@ const SHAPES: [Shape; 2] = [Shape::RwTracer, Shape::RwTracerAll];
 const RATES: [u64; 4] = [1_000, 10_000, 50_000, 200_000];
 /// The rate of the claim.
 const CLAIMED: u64 = 50_000;
-/// The rate at which each event is checked, which all consumers keep up with.
+/// The rate at which each event is checked. All consumers are fast enough for it.
 const CHECKED: u64 = 2_000;
 
 /// The figures of the claims.
 #[derive(Default)]
 struct Claimed {
-    /// The time of the daemon for an event at the rate of the claim, compared with libbpf's time for a print
-    /// as JSON.
+    /// The daemon's time for an event at the rate of the claim, divided by the time in which libbpf prints an event as JSON.
     times: Vec<String>,
-    /// The percentage of events that each consumer lost of bursts.
+    /// The percentage of events in bursts that each consumer has lost.
     bursts: Vec<(Consumer, f64)>,
 }
 
@@ -151,7 +150,7 @@ fn fidelity(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Tabl
         "99 % within, us",
     ]);
     let cases = cases(bench, CHECKED, Duration::from_millis(bench.part_of(2_000, 150)));
-    // Bursts of small events at TC into a small ring.
+    // The case of bursts of small events at TC, with a small ring.
     let quick = [cases[9]];
     for case in bench.cases(&cases, &quick) {
         for consumer in consumers.iter().filter(|consumer| consumer.can(case.tool, Mode::Check)) {
@@ -177,7 +176,7 @@ fn fidelity(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Tabl
     Ok(table)
 }
 
-/// Measures the processor time of each consumer, and what bursts of small events lose in a small ring at XDP.
+/// Measures the processor time of each consumer, and the share of small events that it loses in bursts, with a small ring at XDP.
 fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, Claimed)> {
     let mut table = Table::new(&[
         "hook",
@@ -229,7 +228,8 @@ fn cost(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<(Table, 
     Ok((table, claimed))
 }
 
-/// Measures the processor time of an event by rates. Returns the panels, and ours against libbpf printing JSON at the rate of the claim.
+/// Measures the processor time for an event at several rates. Returns the panels of the figure, and the daemon's time at the rate
+/// of the claim divided by that of libbpf printing JSON.
 fn curves(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Vec<Panel>> {
     let three = [Consumer::Libbpf, Consumer::LibbpfJson, Consumer::Twinprobe];
     let consumers: Vec<_> = consumers
@@ -245,7 +245,7 @@ fn curves(bench: &Bench, stand: &Stand, consumers: &[Consumer]) -> Result<Vec<Pa
             .collect();
         for rate in bench.cases(&RATES, &[CLAIMED]) {
             let tool = Tool { hook: "xdp", shape, ring: RINGS[1], interval: 0 };
-            // At a low rate, enough events take longer.
+            // At a low rate, more time is needed for enough events.
             let time = if rate < CLAIMED { bench.times(500, 100) } else { bench.part_of(500, 100) };
             let case = Case { tool, load: Load::Steady { rate, duration: Duration::from_millis(time) } };
             let turns = turns(stand, case, &consumers, bench.rounds(5, 1))?;

@@ -24,10 +24,10 @@ use crate::scenes::runs::Bare;
 use crate::scenes::sources::HOOKS as SOURCE;
 
 const PROBE: &str = "/v1/probes/hook";
-/// The length of the frames that 1 KiB is copied from.
+/// The length of the frames from which 1 KiB is copied.
 const LONG: usize = 1_100;
 
-/// A way to be called for a packet.
+/// A hook by which a program gets packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hook {
     XdpNative,
@@ -208,7 +208,7 @@ fn invocation(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<String>)> {
 
 /// An empty program at a hook. Dropping the value detaches it.
 enum Attached<'a> {
-    /// The value is only kept alive.
+    /// An empty program without a daemon. The value only keeps the program attached.
     Bare(#[expect(dead_code, reason = "held until the measurement is over")] Empty),
     Probe(&'a Daemon),
 }
@@ -318,7 +318,7 @@ fn copies(bench: &Bench, stand: &Stand) -> Result<(Table, String)> {
     Ok((table, said.join(", ")))
 }
 
-/// Measures how long events of 1 KiB are on their way.
+/// Measures the time from the packet to user space for events of 1 KiB.
 fn retrieval(bench: &Bench, stand: &Stand) -> Result<(Table, Vec<Curve>)> {
     let mut table = Table::new(&[
         "hook",

@@ -190,7 +190,7 @@ pub fn run(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Measures the retrieval by the consumers. Also returns ours at 50,000 events per second.
+/// Measures how the consumers retrieve events. Also returns the daemon's time at 50,000 events per second.
 fn retrieve(bench: &Bench) -> Result<(Table, String)> {
     let stand = Stand::new()?;
     let mut table = Table::new(&[

@@ -18,7 +18,7 @@ use crate::scenes::events::peers::{Process, bcc_command};
 use crate::scenes::events::stand::{Load, Stand};
 use crate::scenes::events::tool::{Shape, Tool};
 
-/// The number of readings whose mean is one value, because a short reading takes less than a step of the clock.
+/// The number of readings whose mean makes one value. A single short reading takes less than a step of the clock.
 const READINGS: u32 = 20;
 
 /// The values of one consumer: the processor time of a reading in microseconds, and that of a packet in nanoseconds.

@@ -13,11 +13,11 @@ use crate::frame::section::{Claim, Section};
 use crate::frame::table::{Table, met};
 use crate::scenes::million::{Content, FORMATS, Million};
 
-/// The number of entries per bare call. The difference between 1,024 and 1,000,000 is 3 %.
+/// The number of entries in a single look-up call. The difference between 1,024 and 1,000,000 is 3 %.
 pub const ROOM: usize = 65_536;
 /// The goals: the largest factor between a GET in each format and the bare look-ups.
 const GOALS: [f64; 3] = [1.10, 1.15, 1.5];
-/// The goal: the daemon grows by at most this much.
+/// The goal for the memory: the daemon grows by at most this much.
 const GROWTH_KIB: u64 = 8 << 10;
 /// The pause of a slow client after each piece of at most 256 KiB.
 const SLOW: Duration = Duration::from_millis(2);
@@ -57,7 +57,7 @@ pub fn measure(bench: &Bench, section: &mut Section) -> Result<()> {
         let idle = Resident::of(million.daemon.pid())?.anonymous_kib;
         for (place, (name, format, _)) in FORMATS.into_iter().enumerate() {
             let path = Million::path(format);
-            // The samples of a struct are in several families. The map is read for each of them.
+            // The samples of a struct belong to several families, and the map is read for each of these.
             let many = format == "openmetrics" && content.families() > 1;
             let goal = (!many).then_some(GOALS[place]);
             let rounds = if many { bench.rounds(5, 1) } else { bench.rounds(15, 2) };
@@ -115,7 +115,7 @@ pub fn measure(bench: &Bench, section: &mut Section) -> Result<()> {
 /// Returns the cells of a row from the entries to the null comparison, and the ratio to bare look-ups.
 fn compare(million: &mut Million, path: &str, rounds: u64) -> Result<([String; 8], Estimate)> {
     let mut bare = BareLookups::new(&million.table, ROOM);
-    // The first round touches all memory.
+    // The first round touches all pages of the memory.
     bare.read(&million.table)?;
     let bytes = million.client.count(path)?;
     let (mut daemon, mut gets) = (0.0, 0);
@@ -132,7 +132,7 @@ fn compare(million: &mut Million, path: &str, rounds: u64) -> Result<([String; 8
         let time = started.elapsed();
         daemon += ProcessorTime::of(million.daemon.pid())?.own - before;
         gets += 1;
-        // The content is the same but for some numbers in the head.
+        // The content is the same, except for some numbers in the head of the document.
         ensure!(again.abs_diff(bytes) < 4096, "{again} bytes after {bytes}");
         Ok(1e3 * time.as_secs_f64())
     })?;

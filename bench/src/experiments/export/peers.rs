@@ -1,4 +1,4 @@
-//! Tools of others that read the same content, in turns with ours.
+//! Tools of other projects that read the same content, measured in turns with the daemon.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -17,9 +17,9 @@ use crate::scenes::bcc::Bcc;
 use crate::scenes::ebpf_exporter::EbpfExporter;
 use crate::scenes::million::{Content, FORMATS, Million, fill};
 
-/// The goal: the least factor between a scrape of ebpf_exporter and a scrape of the daemon.
+/// The goal: a scrape of ebpf_exporter takes at least this many times as long as a scrape of the daemon.
 const SCRAPE: f64 = 5.0;
-/// The start of a sample of the table on ebpf_exporter's page.
+/// The beginning of a line with a sample of the table, on the page of ebpf_exporter.
 const SAMPLE: &str = "\nebpf_exporter_table{";
 
 /// A way to read a table of numbers.

@@ -1,4 +1,4 @@
-//! Windows of 25,000 flows through the file, while packets arrive.
+//! Windows of 25,000 flows that are written to the store, while packets arrive.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,7 +76,8 @@ impl Reads {
             let bytes = client.get(WINDOWS, &mut answer)?;
             let time = started.elapsed().as_secs_f64();
             let body = http::parse(&answer)?;
-            // Counting a field's name is faster than parsing the JSON, which would take longer than the reading.
+            // Searching a field's name is faster than parsing the JSON, which would take longer than the reading
+            // itself.
             if body.text().matches("{\"IPV4_SRC_ADDR\":").count() as u64 != FLOWS {
                 self.fewer += 1;
                 ensure!(self.fewer < 100 + count, "the packets of most windows are not of all flows");

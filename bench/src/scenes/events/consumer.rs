@@ -33,7 +33,7 @@ pub struct Outcome {
     /// The events that the reader of a stream was too slow for.
     pub missed: u64,
     pub delivered: u64,
-    /// The numbers that the consumer saw missing.
+    /// The number of missing events, by the numbers of the events that the consumer received.
     pub gaps: u64,
     pub disordered: u64,
     pub damaged: u64,

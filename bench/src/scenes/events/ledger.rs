@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// The size of an event without payload, which comes before it.
+/// The size of the part of an event before the payload.
 pub const SIZE: usize = 156;
 /// The most latencies that are kept.
 const LATENCIES: usize = 1 << 22;
 
-/// An event's fields that are checked.
+/// The fields of an event that the bench checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub serial: u64,

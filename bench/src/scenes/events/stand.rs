@@ -117,8 +117,8 @@ impl Stand {
     }
 }
 
-/// Sends, and returns the processor time of a packet in nanoseconds. `None` if this thread asked too late for
-/// the sending thread's clock.
+/// Sends, and returns the processor time of a packet in nanoseconds. `None` if the sending thread had ended
+/// before its clock was read.
 fn measure(generator: &mut Generator, count: u64) -> Result<Option<f64>> {
     let meter = generator.meter()?;
     let before = meter.sent()?;

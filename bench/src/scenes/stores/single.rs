@@ -30,7 +30,7 @@ pub fn write(root: &Path, window: &Window<'_>) -> Result<(PathBuf, File)> {
     Ok((directory, file))
 }
 
-/// Gives a file its name.
+/// Gives the file of a window its final name.
 pub fn publish(directory: &Path, window: &Window<'_>) -> Result<()> {
     Ok(fs::rename(directory.join(".new"), directory.join(window.seq.to_string()))?)
 }

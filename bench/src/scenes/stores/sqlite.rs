@@ -16,7 +16,7 @@ use super::store::{Store, Window};
 struct Ids {
     /// The kept windows, by writer and number.
     kept: HashMap<(usize, u64), i64>,
-    /// The newest one.
+    /// The id of the newest row.
     last: i64,
 }
 

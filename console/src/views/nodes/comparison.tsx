@@ -1,4 +1,5 @@
-// A probe of several nodes: a small chart of each, with one scale and one time.
+// A probe that runs on several nodes: a small chart of each node. All charts have the same scale
+// and the same range of time.
 import { useMemo } from "preact/hooks";
 import { ask } from "../../api/client.ts";
 import type { NodeChart, NodeDocument, NodeProblem, NodeStatus } from "../../api/nodes.ts";
@@ -21,7 +22,7 @@ import { quantity } from "../probe/lines.tsx";
 import { Filter } from "./filter.tsx";
 
 const TOPS = [["1", "1"], ["5", "5"], ["8", "8"], ["20", "20"]] as const;
-/** The default range. */
+/** The range that the view shows by default. */
 const USUAL = "5m";
 /** The most charts on the page. */
 const MOST = 24;
@@ -103,7 +104,8 @@ function Charts({ probe, documents, nodes, place, columns, field }: ChartsProps)
   ]);
   const [loading] = useLive<{ nodes: NodeChart[] }>(`/v1/nodes/series?${query}`, () => []);
   const all = loading.state === "there" ? loading.value.nodes : [];
-  // An answer to an earlier choice is not drawn.
+  // The user may have chosen other numbers since the request: then the view does not draw the
+  // answer.
   const charts = useMemo(() => all.filter(({ chart }) => !chart || (chart.metric === place.name && chart.direction === place.direction && (!path || chart.field === path))), [loading, place.name, place.direction, path]);
   const keys = columns.filter((column) => column.isKey).map((column) => column.id);
   const perSecond = rate && !totals && charts.every(({ chart }) => !chart || chart.shows === "increase");

@@ -1,4 +1,5 @@
-// The daemons of `serve --nodes` in a table: which of them answer, their probes and their problems.
+// A table of the daemons of `serve --nodes`: whether each daemon answers, its probes and its
+// problems.
 import { useRef } from "preact/hooks";
 import type { NodeProbe, NodeStatus } from "../../api/nodes.ts";
 import { bits, count, duration, exact, plural } from "../../data/format.ts";

@@ -54,7 +54,7 @@ export function InterfaceView({ name, netns }: { name: string; netns?: string })
   const inside = (one?.past ?? []).filter(({ time }) => !range || (time * 1000 >= range.from && time * 1000 <= range.to));
   const times = inside.map(({ time }) => time);
   const first = inside[0];
-  // A chart spans a minute or more, so that the first few do not fill it.
+  // A chart spans at least a minute, so that the first points do not fill it.
   const last = times[times.length - 1] ?? 0;
   const shown = !range ? { from: Math.min(times[0] ?? 0, last - 60), to: last } : { from: range.from / 1000, to: range.to < Infinity ? range.to / 1000 : last };
   const charts = QUANTITIES.map((quantity) => ({ quantity, lines: WAYS.map(([way, word]) => ({ label: word, total: 0, values: inside.map((moment) => quantity.of(moment[way])) })) }));

@@ -33,7 +33,7 @@ function spreads(documents: Document[], place: Place, field: string | null, isSu
     slots: bucketsOf(document, place, field),
     time: (document.window ? Date.parse(document.window.end) : Date.now()) / 1000,
   }));
-  // If a window is missing or not yet fetched, a difference would span several.
+  // If a window is missing or not yet fetched, a difference would cover several windows.
   const steps = documents.slice(1).map((document, index) => (document.window?.seq ?? 0) - (documents[index]!.window?.seq ?? 0));
   const isNext = (index: number) => steps[index]! <= steps[steps.length - 1]!;
   const own = isSum && all.length > 1 ? all.slice(1).flatMap((one, index) => (isNext(index) ? [{ ...one, slots: difference(one.slots, all[index]!.slots) }] : [])) : all;

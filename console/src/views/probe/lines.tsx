@@ -84,7 +84,7 @@ export function Lines({ probe, documents, stride, aggregated, past, loading, onU
   const keys = columns.filter((column) => column.isKey);
   const main = useMemo(() => mainColumn(columns, place ? rowsOf(documents[documents.length - 1]![place.direction][place.name]!) : []), [columns]);
   const field = numbers.find((column) => column.id === fieldId) ?? main;
-  // Only counts have rates and differences. History has lines of whole keys, and differences alone.
+  // Only counts have rates and differences. History shows only lines of whole keys, and only differences.
   const rule = place && field ? ruleOf(probe, place, field.id) : "sum";
   const isCount = rule === "sum";
   const [by, totals] = past ? ["*", false] : [chosenBy, chosenTotals && isCount];
@@ -132,7 +132,7 @@ export function Lines({ probe, documents, stride, aggregated, past, loading, onU
   const most = Math.max(1, ...lines.map((line) => line.total));
   const seconds = points.reduce((sum, point) => sum + point.seconds, 0);
   const source = fits ? series?.source : undefined;
-  // Sums since the beginning only grow, and other numbers than counts have no mean over windows.
+  // Sums since the beginning only grow, and numbers other than counts have no mean over windows.
   const hasMeans = isCount && !choice?.standing;
   const during = source ? `${plural(points.length, "point")} from ${source}` : plural(points.length, "window");
   return (

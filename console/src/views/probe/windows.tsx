@@ -1,4 +1,4 @@
-// The schedule of windows, and the retained ones.
+// The schedule of a probe's windows, and the retained windows.
 import { useState } from "preact/hooks";
 import { ask, asProblem, type Problem, probePath, send, withReason } from "../../api/client.ts";
 import type { Config, Probe, WindowEntry, WindowSettings } from "../../api/types.ts";

@@ -25,7 +25,7 @@ struct AuditState {
     out: AuditFile,
     /// The reason why the last line could not be written as a whole.
     failure: Option<io::ErrorKind>,
-    /// The number of lines that were left out since one was written.
+    /// The number of lines that were left out since a line was last written.
     left_out: u64,
     repeats: RepeatedRequests,
 }

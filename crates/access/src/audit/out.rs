@@ -18,9 +18,9 @@ const PIPE: u64 = 32 << 10;
 /// The largest length of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineRoom {
-    /// The line is about a change, and may use all room.
+    /// The whole room, for a line about a change.
     All,
-    /// The part of the log that other lines than changes may use.
+    /// The part of the room that lines about other requests may use.
     Rest,
 }
 
@@ -55,7 +55,7 @@ impl AuditFile {
         if room == LineRoom::Rest && !self.has_rest(line.len() as u64)? {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        // A line that was cut off must not spoil the next one.
+        // The rest of a line that was cut off must not become a part of the next line.
         let is_cut = self.cut || self.unsure && ends_within(&self.file);
         let text = if is_cut { format!("\n{line}\n") } else { format!("{line}\n") };
         let mut rest = text.as_bytes();

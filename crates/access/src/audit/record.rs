@@ -54,7 +54,7 @@ impl RecordNotes {
             let mut digest =
                 Sha256::new_with_prefix(direction.source.as_ref().or(direction.object.as_ref())?);
             for text in direction.files.iter().flatten().flat_map(|(name, text)| [name, text]) {
-                // The lengths keep the texts apart.
+                // The lengths before the texts keep these distinct.
                 digest.update((text.len() as u64).to_be_bytes());
                 digest.update(text);
             }

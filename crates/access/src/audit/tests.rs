@@ -94,7 +94,7 @@ fn refusals_of_one_kind_share_lines() {
     let found = lines(&path);
     assert_eq!((found.len(), &found[3]["repeated"]), (4, &json!(4999)), "{found:#?}");
     assert!(found[3]["from"]["address"].as_str().unwrap().starts_with("10.0.0.1:"), "{found:#?}");
-    // Many clients are one kind in the end, and one network of IPv6 is one client.
+    // In the end many clients count as one kind, and a network of IPv6 counts as one client.
     for n in 0..5000_u32 {
         refused(&log, &format!("[2001:db8:{:x}:{:x}::1]:80", n / 50, n % 50), "/");
         refused(&log, &format!("[2001:db8:1:1::{n:x}]:80"), "/");
@@ -121,7 +121,7 @@ fn a_pipe_that_is_not_read_has_room_for_changes() {
     let mut change = record(&log, "/v1/probes/change", "p");
     change.announce().unwrap();
     change.end(StatusCode::OK);
-    // Changes fill the pipe; then they are refused.
+    // Changes fill the pipe, and then the daemon refuses changes.
     let refused = (0..2000).filter(|_| record(&log, "/v1/probes/more", "p").announce().is_err()).count();
     assert!(refused > 1000, "{refused}");
     let mut reader = OpenOptions::new().read(true).custom_flags(0o4000).open(&path).unwrap();

@@ -1,4 +1,5 @@
-//! The web console: files that the build has embedded, and what a browser may do with them.
+//! The web console: the files that are embedded in the daemon, and the rules for browsers that show
+//! them.
 
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -6,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::api::error::ProblemAnswer;
 
-/// A file of the console, as it is and compressed.
+/// A file of the console, uncompressed and compressed.
 #[derive(Debug)]
 struct ConsoleFile {
     name: &'static str,
@@ -35,7 +36,8 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
     (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
 ];
-/// The names of files other than the page have a digest of the content in them: a file never changes.
+/// The header for files other than the page. Their names contain a digest of their content, so these
+/// files never change.
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
 /// Answers `GET /`.
@@ -75,7 +77,7 @@ fn answer(file: &ConsoleFile, headers: &HeaderMap, cache: &'static str) -> Respo
     response
 }
 
-/// Chooses the smallest form that the client takes.
+/// Chooses the smallest form of the file that the client accepts.
 fn encoded(file: &ConsoleFile, headers: &HeaderMap) -> (Option<&'static str>, &'static [u8]) {
     let lists = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
     let quality = |part: &str| {

@@ -39,10 +39,11 @@ pub async fn capabilities(State(api): State<Api>) -> Response {
     Json(api.engine.capabilities()).into_response()
 }
 
-/// The paths that are answered before the stored probes are in place.
+/// The paths that are answered before the daemon has taken over the stored probes.
 pub const ALWAYS: [&str; 3] = ["/healthz", "/readyz", "/openapi.yaml"];
 
-/// Answers `GET /readyz`: 200 once every stored probe is in place, 503 before and while the daemon stops.
+/// Answers `GET /readyz`: 200 once every stored probe is in place, and 503 before that and while the daemon
+/// stops.
 pub async fn readyz(State(api): State<Api>) -> Response {
     match api.readiness.0.load(Ordering::Acquire) {
         READY => "ready\n".into_response(),
@@ -50,8 +51,8 @@ pub async fn readyz(State(api): State<Api>) -> Response {
     }
 }
 
-/// Until the stored probes are in place, answers requests with 503, except those in [`ALWAYS`]: an early
-/// request would find only some of the probes. A daemon that stops before it was ready also has only some of
+/// Answers requests with 503 until the stored probes are in place, except requests for [`ALWAYS`]: an early
+/// request would find only some of the probes. A daemon that stops before it is ready also has only some of
 /// the probes.
 pub async fn refuse_early(State(api): State<Api>, request: Request, next: Next) -> Response {
     let state = api.readiness.0.load(Ordering::Acquire);

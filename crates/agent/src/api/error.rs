@@ -1,4 +1,4 @@
-//! RFC 9457 problem documents: every error of the daemon becomes one in this module.
+//! RFC 9457 problem documents. This module converts every error of the daemon into such a document.
 
 use std::io;
 
@@ -22,7 +22,7 @@ pub struct ProblemAnswer {
     retry_after: Option<u32>,
 }
 
-/// The time in seconds after which a place may be free again.
+/// The time in seconds after which a place is likely to be free again.
 const PLACE_AFTER: u32 = 5;
 
 /// The answer of a handler.
@@ -35,12 +35,12 @@ impl ProblemAnswer {
         Self { document, challenge: None, retry_after: None }
     }
 
-    /// A problem that time may solve.
+    /// Makes a problem that may be gone after some time.
     pub fn busy(detail: impl Into<String>) -> Self {
         Self { retry_after: Some(PLACE_AFTER), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
-    /// The problem of a change that the daemon refuses because the audit log has no room.
+    /// Makes the problem of a change that the daemon refuses because the audit log has no room.
     pub fn unrecorded(error: &io::Error) -> Self {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let status = match error.kind() {
@@ -76,13 +76,13 @@ impl ProblemAnswer {
         self
     }
 
-    /// A problem of a capture.
+    /// Makes the problem of a capture.
     fn capture(status: StatusCode, finding: Finding) -> Self {
         let detail = format!("{} can't be replayed", finding.field.as_deref().unwrap_or("the capture"));
         Self::new(status, detail).with(finding)
     }
 
-    /// A problem whose only finding says the same, of the whole configuration.
+    /// Makes a problem whose only finding has the same text and is about the whole configuration.
     fn finding(status: StatusCode, stage: Stage, message: String) -> Self {
         let finding =
             Finding { stage, field: None, line: None, column: None, message: message.clone(), hint: None };

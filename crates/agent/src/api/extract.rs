@@ -1,5 +1,5 @@
-//! A request's path, query and body. Values that can't be parsed are a [`ProblemAnswer`]; bodies are JSON or YAML of a limited
-//! size.
+//! The path, the query and the body of a request. Values that can't be parsed become a [`ProblemAnswer`]. Bodies are JSON or
+//! YAML of a limited size.
 
 use std::error::Error;
 
@@ -23,7 +23,7 @@ use twinprobe_serve::TooSlow;
 /// The parameters of the path.
 pub struct Path<T>(pub T);
 
-/// The parameters after the `?`.
+/// The parameters after the `?` of a path.
 pub struct Query<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
@@ -76,11 +76,11 @@ impl<S: Send + Sync> FromRequestParts<S> for ChangeAuthor {
     }
 }
 
-/// The limit of a body in bytes. A configuration holds at most two sources of 1 MiB each, plus escapes.
+/// The limit of a body in bytes. A configuration has at most two sources of 1 MiB each, and escapes make it longer.
 pub const MAX_BODY: usize = 2560 << 10;
 
-/// The limit of the bodies of all requests together, in bytes: some dozen of the largest. A client may send a body slowly,
-/// and a request may wait for its turn.
+/// The limit of the bodies of all requests together, in bytes: some dozen bodies of the largest size. A client may send a
+/// body slowly, and a request may wait for its turn.
 const ALL_BODIES: usize = 128 << 20;
 static ROOM: Semaphore = Semaphore::const_new(ALL_BODIES);
 
@@ -112,7 +112,7 @@ pub enum Syntax {
     Yaml,
 }
 
-/// The media types of bodies. Pages of other servers can send none of them without a preflight request.
+/// The media types of bodies. Pages of other servers can't send these types without a preflight request.
 const TYPES: [(&str, Syntax); 5] = [
     ("application/json", Syntax::Json),
     ("application/yaml", Syntax::Yaml),
@@ -141,16 +141,16 @@ pub async fn read_config(
     body: Body,
 ) -> Result<(ConfigDocument, BodyShare), ProblemAnswer> {
     let (bytes, held) = read_body(body).await?;
-    // The guard has refused a body without a type. No body at all is an empty document.
+    // The guard has already refused a body without a type. A request without a body counts as an empty document.
     Ok((parse_config(Syntax::of(headers).unwrap_or(Syntax::Json), bytes).await?, held))
 }
 
 /// The number of bodies that are parsed at once. Parsing takes at most some tenths of a second, and the others wait.
 static PARSERS: Semaphore = Semaphore::const_new(2);
 
-/// Parses a configuration on another thread than those that answer requests.
+/// Parses a configuration on another thread, so that the threads which answer requests stay free.
 pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocument, ProblemAnswer> {
-    // The semaphore is never closed. The work holds the place: it continues after a client hangs up.
+    // The semaphore is never closed. The work holds the place, because it continues after a client hangs up.
     let place = PARSERS.acquire().await;
     let parsed = spawn_blocking(move || {
         let _place = place;
@@ -162,8 +162,8 @@ pub async fn parse_config(syntax: Syntax, bytes: Vec<u8>) -> Result<ConfigDocume
     Ok(parsed.await.map_err(EngineError::from)??)
 }
 
-/// Reads a request's body. Refuses it with 413 if it is larger than [`MAX_BODY`], with 408 if it is [`TooSlow`], and
-/// with 429 if the body finds no room. The server handles the rest of a refused body.
+/// Reads a request's body. Refuses it with 413 if it is larger than [`MAX_BODY`], with 408 if it is [`TooSlow`], and with
+/// 429 if there is no room for it. The server reads or drops the rest of a refused body.
 pub async fn read_body(mut body: Body) -> Result<(Vec<u8>, BodyShare), ProblemAnswer> {
     let (mut bytes, mut held) = (Vec::new(), BodyShare::default());
     if body.size_hint().lower() > MAX_BODY as u64 {

@@ -14,7 +14,7 @@ use crate::api::extract::{Syntax, read_body};
 use crate::api::state::Api;
 use crate::engine::error::EngineError;
 
-/// The limit of a table in bytes.
+/// The limit of a table of pods in bytes.
 const LIMIT: usize = 4 << 20;
 
 /// Answers `GET /v1/pods`.
@@ -36,7 +36,7 @@ pub async fn put(
     let syntax = Syntax::of(&headers).unwrap_or(Syntax::Json);
     let parsed = spawn_blocking(move || match syntax {
         Syntax::Json => parse_any_json(&bytes),
-        // YAML may read a word such as `null` or `1` as a text, which JSON never does. So the document is read again as
+        // YAML may read a word such as `null` or `1` as a text, which JSON never does. So the table is parsed again as
         // JSON.
         Syntax::Yaml => parse_any_yaml::<Value>(&bytes)
             .and_then(|document| parse_any_json(document.to_string().as_bytes())),

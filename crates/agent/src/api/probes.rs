@@ -28,7 +28,7 @@ use twinprobe_config::check_name;
 /// The limit in bytes of the body that names a revision.
 const ROLLBACK_LIMIT: usize = 4 << 10;
 
-/// The header with the outcome of a PUT.
+/// The header that tells the outcome of a PUT.
 pub const OUTCOME: HeaderName = HeaderName::from_static("twinprobe-outcome");
 
 /// Answers `PUT /v1/probes/{name}`.
@@ -60,7 +60,7 @@ pub struct ProbeQuery {
     revision: Option<bool>,
 }
 
-/// Answers `GET /v1/probes/{name}`. Only clients who may push sources see them.
+/// Answers `GET /v1/probes/{name}`. Only clients that may deploy sources see the sources.
 pub async fn get(
     State(api): State<Api>,
     Path(name): Path<String>,
@@ -77,12 +77,12 @@ pub async fn get(
     Ok(tagged(shown).into_response())
 }
 
-/// A status with the tag that a later change can name in `If-Match`.
+/// Returns a status, with the tag that a later change can name in `If-Match`.
 pub fn tagged(status: ProbeStatus) -> impl IntoResponse {
     ([(header::ETAG, tag(status.revision, &status.created))], Json(status))
 }
 
-/// The conditions of a change. A condition in several lines is one list.
+/// Returns the conditions of a change. A condition in several header fields is one list.
 pub fn conditions(headers: &HeaderMap) -> Conditions {
     let list = |name: HeaderName| {
         let lines: Vec<_> =
@@ -152,7 +152,7 @@ pub async fn validate(
 #[derive(Debug, Deserialize)]
 pub struct MetricsQuery {
     format: Option<String>,
-    /// True to see the counts of the open window so far, without taking anything.
+    /// True if the client only wants to see the counts of the open window so far.
     #[serde(default)]
     peek: bool,
     top: Option<usize>,
@@ -196,7 +196,8 @@ pub async fn whole_history(State(api): State<Api>) -> ApiResult<Response> {
     Ok(Json(HistoryList { history: api.engine.history(None).await? }).into_response())
 }
 
-/// Deploys the revision in the body, or without one the revision before the present one.
+/// Deploys the revision that the body names. Without a body, deploys the revision before the
+/// present one.
 pub async fn roll_back(
     State(api): State<Api>,
     Path(name): Path<String>,
@@ -226,7 +227,7 @@ pub async fn mark(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Reads a body that names a revision. An empty one names none.
+/// Reads a body that names a revision. An empty body names none.
 pub async fn read_rollback(headers: &HeaderMap, request: Body) -> ApiResult<Rollback> {
     let (bytes, _held) = read_body(request).await?;
     let bytes = bytes.trim_ascii();

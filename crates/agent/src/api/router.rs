@@ -43,8 +43,8 @@ fn complete(routes: Router<Api>, api: Api, guard: impl FnOnce(Router<Api>) -> Ro
         .with_state(api)
 }
 
-/// Refuses requests to `--listen-metrics` from pages of other servers. Records only failures: all clients may read
-/// these pages, and scrapers do so all the time.
+/// Refuses requests to `--listen-metrics` from pages of other servers. Only failures are recorded: all clients may
+/// read these pages, and scrapers do so all the time.
 async fn check_target(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let Some(peer) = parts.extensions.get::<Peer>() else { return unknown_peer() };
@@ -54,7 +54,7 @@ async fn check_target(State(api): State<Api>, request: Request, next: Next) -> R
         Ok(()) => next.run(Request::from_parts(parts, body)).await,
         Err(refusal) => refused(&mut record, refusal),
     };
-    // A daemon that is not ready answers this at the paths that it serves.
+    // A daemon that is not ready answers with this status at the paths that it serves.
     let status = response.status();
     if is_open && (status.is_success() || status == StatusCode::SERVICE_UNAVAILABLE) {
         record.forget();
@@ -86,8 +86,8 @@ fn unknown_peer() -> Response {
     ProblemAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, "the client is not known").into_response()
 }
 
-/// Passes on the requests that may be answered, with their [`Principal`] and the `Notes` of their record, and records
-/// every request. A request without a [`Peer`] is refused: its origin is unknown.
+/// Passes on permitted requests, with their [`Principal`] and the `Notes` of their record, and records every request.
+/// A request without a [`Peer`] is refused, because its origin is unknown.
 async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let Some(peer) = parts.extensions.get::<Peer>().cloned() else { return unknown_peer() };
@@ -114,7 +114,8 @@ async fn guard(State(api): State<Api>, request: Request, next: Next) -> Response
     response
 }
 
-/// Decides whether a request may go on to its handler. Without a credential a client learns no paths.
+/// Decides whether a request is passed on to its handler. A client without a credential does not learn which paths
+/// exist.
 fn admit(
     api: &Api,
     peer: &Peer,

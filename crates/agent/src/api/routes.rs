@@ -21,8 +21,8 @@ pub struct Route {
     pub path: &'static str,
     /// The lowest role that may use the route.
     pub role: Role,
-    /// The statuses that the handler answers with, except those of the server's own errors (429, 500, 503). Each route also
-    /// has those of the guard: [`GUARD_ANSWERS`].
+    /// The statuses that the handler answers with, except the statuses of the server's own errors (429, 500, 503). Each
+    /// route also has the statuses of the guard: [`GUARD_ANSWERS`].
     #[cfg_attr(not(test), expect(dead_code, reason = "the description is held against these"))]
     pub answers: &'static [u16],
     pub handler: fn() -> MethodRouter<Api>,
@@ -135,7 +135,7 @@ const fn route(
     Route { method, path, role, answers, handler }
 }
 
-/// Returns a router with these routes. It answers another method of these paths with 405 and another path with 404.
+/// Returns a router with these routes. It answers other methods of these paths with 405, and other paths with 404.
 pub fn router(routes: impl Iterator<Item = &'static Route>) -> Router<Api> {
     routes
         .fold(Router::new(), |router, route| router.route(route.path, (route.handler)()))
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(routes, described());
     }
 
-    /// Each path's router accepts the methods of the table and no other.
+    /// Each path's router accepts only the methods in the table.
     #[test]
     fn the_handler_of_each_route_takes_its_method() {
         for route in ROUTES {

@@ -25,7 +25,7 @@ pub struct Api {
     /// The other daemons that the console shows; `None` if the operator has named none.
     pub nodes: Option<Arc<NodesFile>>,
     pub access: Arc<Access>,
-    /// Gets each request that has been answered.
+    /// A notification after each answered request.
     pub answered: Arc<Notify>,
 }
 
@@ -45,8 +45,9 @@ impl Readiness {
     }
 }
 
-/// The bit for: every stored probe is in place, or is listed with the reason why it is not.
+/// The bit that is set once every stored probe is in place, or is listed with the reason why it is
+/// not.
 pub const READY: u8 = 1;
 
-/// The bit that says that the daemon ends once the requests under way are answered.
+/// The bit that is set when the daemon is about to end, after the present requests are answered.
 pub const STOPPING: u8 = 2;

@@ -26,13 +26,13 @@ use crate::engine::window::delivery::Delivery;
 
 /// The header with the digest of a document's shape.
 const SHAPE: &str = "twinprobe-shape";
-/// The longest time in seconds that a client may wait for a window: proxies close connections that are silent longer.
+/// The longest time in seconds that a client may wait for a window. Proxies close connections that send nothing for
+/// longer.
 const LONGEST_WAIT: f64 = 300.0;
-/// The most windows that a request may ask for, and the number of windows with documents if the request names
-/// none.
+/// The most windows that a request may ask for. It is also the default for a request for windows with documents.
 const MOST_WINDOWS: usize = 1_000;
 const USUAL_WINDOWS: usize = 100;
-/// The most bytes in the store of windows whose documents are in one answer; the first one may have more.
+/// The most bytes that the windows of one answer with documents take in the store. The first window may have more.
 const MOST_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -40,7 +40,7 @@ pub struct FormatQuery {
     pub format: Option<String>,
 }
 
-/// The parameters of a request for one window.
+/// The parameters of a request for a single window.
 #[derive(Debug, Deserialize)]
 pub struct OneWindowQuery {
     format: Option<String>,
@@ -110,7 +110,7 @@ pub async fn list(
 }
 
 impl ListQuery {
-    /// The bounds of the list. The bounds for documents are narrower, so that no answer takes long.
+    /// Returns the bounds of the list. The bounds for documents are narrower, so that no answer takes long.
     fn bounds(&self) -> ApiResult<ListBounds> {
         if let Some(limit) = self.limit
             && !(1..=MOST_WINDOWS).contains(&limit)

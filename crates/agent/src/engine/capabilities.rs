@@ -1,4 +1,4 @@
-//! The report that answers `GET /v1/capabilities`.
+//! The report with which the daemon answers `GET /v1/capabilities`.
 
 use serde::Serialize;
 use twinprobe_kernel::Capabilities;

@@ -1,4 +1,4 @@
-//! The threads of windows that are closed by the clock.
+//! The threads that close windows by the clock.
 
 use std::io;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use crate::engine::window::schedule::Timetable;
 use crate::engine::window::together;
 
-/// The threads that close windows by the clock. Requests use other threads, and can't delay the clock's
-/// threads.
+/// The threads that close windows by the clock. Requests use other threads, so that they can't delay
+/// these.
 #[derive(Debug)]
 pub struct Clock {
     threads: Option<Runtime>,
@@ -54,7 +54,7 @@ mod tests {
         let (release, released) = std::sync::mpsc::channel::<()>();
         let (sender, closed) = std::sync::mpsc::channel();
         requests.block_on(async {
-            // No thread is left for a request's work, and none for its task.
+            // The runtime has ended, so that no thread is left for the task of a request.
             tokio::task::spawn_blocking(move || released.recv());
             tokio::spawn(async { std::thread::park_timeout(Duration::from_secs(600)) });
             clock.spawn(async move {

@@ -1,7 +1,7 @@
-//! The conditions of a change: a client may demand that the probe has not changed since the client's last
-//! look (RFC 9110, section 13.1). Conditions are checked in the probe's turn, so that of two clients with the
-//! same condition one is refused. We parse them by hand: for the ten lines of this comparison, the crate
-//! `headers` would bring six other crates.
+//! The conditions of a change: a client may demand that the probe has not changed since the client's last look (RFC
+//! 9110, section 13.1). Conditions are checked in the probe's turn, so that one of two clients with the same
+//! condition is refused. This module parses conditions itself: for the ten lines of this comparison, the crate
+//! `headers` would add six other crates.
 
 use crate::engine::error::EngineError;
 use crate::store::record::StoredProbe;
@@ -25,7 +25,7 @@ impl Conditions {
         self.check_tag(present.map(|stored| tag(stored.revision, &stored.created)))
     }
 
-    /// Does the same with the present tag.
+    /// Checks the conditions against the present tag.
     pub fn check_tag(&self, present: Option<String>) -> Result<(), EngineError> {
         let has = |tags: &str, strip: &str| match (tags.trim(), &present) {
             (_, None) => false,

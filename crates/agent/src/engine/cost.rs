@@ -1,6 +1,6 @@
-//! The time that running probes take. The kernel counts it for a short while now and then, for a dispatcher as a whole.
-//! Samples of the CPUs' clocks from this time give each program its part. If there are too few samples, the
-//! probes of the dispatcher share the time in proportion to the results of their trials.
+//! The time that running probes take. At intervals, the kernel counts the time for a short while, for a dispatcher as a
+//! whole. Samples of the CPUs' clocks from the same period show the part of each program. If there are too few samples,
+//! the probes of the dispatcher share the time in proportion to the results of their trials.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The parts that deployments need beside the probes: the kernel, the compiler, the store of configurations, and limits.
+//! The parts that deployments need in addition to the probes: the kernel, the compiler, the store of configurations, and
+//! limits.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub struct Deployer {
     pub store: Store,
     pub ledger: Arc<Ledger>,
     pub trials: Arc<Trials>,
-    /// The pods of this node, to whose interfaces probes may go.
+    /// The pods of this node. Probes may be attached to their interfaces.
     pub pods: Arc<NodePods>,
     pub compilations: Queue,
     pub loads: Queue,
@@ -54,7 +55,7 @@ impl Deployer {
         }
     }
 
-    /// The place for files with data that is too large for the memory.
+    /// Returns the place for files with data that is too large for the memory.
     pub fn spools(&self) -> Spools {
         self.store.spools(self.ledger.limits.keep_free_bytes)
     }

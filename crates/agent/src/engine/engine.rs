@@ -69,7 +69,7 @@ impl Engine {
         Ok(Arc::new(Self { node, telemetry, registry, deployer, readings, streaming }))
     }
 
-    /// Creates the probe or replaces it between two packets. After an error nothing has changed.
+    /// Creates the probe, or replaces the probe of the same name between two packets. After an error nothing has changed.
     pub async fn put(
         self: &Arc<Self>,
         name: &str,
@@ -100,7 +100,7 @@ impl Engine {
         self.deploy(config, document, cause, turn, ahead).await
     }
 
-    /// Does the same as [`Self::put_ahead`], in the turn of the probe and without a condition.
+    /// Does the same as [`Self::put_ahead`], but without a condition. The caller holds the turn of the probe.
     pub async fn deploy(
         self: &Arc<Self>,
         config: ProbeConfig,
@@ -171,8 +171,8 @@ impl Engine {
         .await?
     }
 
-    /// Refuses a probe that is too much for the budget of rules, if a rule deploys it. Changes take turns, so that two rules
-    /// can't both take the rest.
+    /// Refuses a probe that exceeds the budget of rules, if a rule deploys it. Changes are made one after the other, so that
+    /// two rules can't both take the rest of the budget.
     fn check_budget(&self, name: &str, cause: &DeployCause, cost: &ProbeCost) -> Result<(), EngineError> {
         if let DeployCause::Request { author, .. } = cause
             && let Who::Rule(_) = &author.principal.who
@@ -183,8 +183,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Does `work` on a thread for blocking work while nothing else changes. The task outlives its request: a client
-    /// that hangs up leaves no change half done.
+    /// Does `work` on a thread for blocking work, while nothing else changes. The task continues without its request, so
+    /// that a client that hangs up leaves no change unfinished.
     pub async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
@@ -199,7 +199,8 @@ impl Engine {
         task.await
     }
 
-    /// Loads a probe that does not exist yet and that may be deployed soon, unless `ready` is such a one. Attaches nothing.
+    /// Loads a probe that does not exist yet and that may be deployed soon, unless `ready` is such a probe. Attaches
+    /// nothing.
     pub async fn load_ahead(
         &self,
         name: &str,
@@ -217,7 +218,7 @@ impl Engine {
         Ok(Box::new(LoadedAhead { config, loaded }))
     }
 
-    /// Compiles and verifies, attaches nothing.
+    /// Compiles and verifies the programs of a probe, and attaches nothing.
     pub async fn validate(
         self: &Arc<Self>,
         name: &str,
@@ -254,7 +255,7 @@ impl Engine {
         .await?
     }
 
-    /// Takes a probe without a record out of the list and out of the kernel. Its windows stay.
+    /// Removes a probe without a record from the list and from the kernel. Its windows stay.
     pub fn take_out(self: &Arc<Self>, probe: &Probe) {
         self.registry.probes.write().remove(&probe.name);
         probe.detach();
@@ -264,13 +265,13 @@ impl Engine {
         self.watch();
     }
 
-    /// Reads a probe by Algorithm 2 of the paper: closes the window if a metric asks for it. If a window was
-    /// closed for a client and no client has received it to its end, the reader gets this window first.
+    /// Reads a probe by Algorithm 2 of the paper. Closes the window if a metric requires it. If a window was closed for a
+    /// client and no client has received all of it, the reader gets that window first.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         Ok(self.readings.tracked(self.in_turn(name, Probe::read).await?))
     }
 
-    /// Reads the counts of a probe's open window so far, and takes nothing from other readers.
+    /// Reads the counts of a probe's open window so far. Removes nothing that other readers need.
     pub async fn peek(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         self.in_turn(name, Probe::peek).await
     }
@@ -301,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// Takes every probe out of the kernel for good; the configurations stay stored.
+    /// Removes every probe from the kernel permanently. The configurations stay stored.
     pub async fn detach_all(self: &Arc<Self>) -> Result<(), EngineError> {
         let detached = self.change(|engine| {
             // A daemon may have to stop before it has listed the stored probes: only a known probe can be
@@ -336,7 +337,8 @@ impl Engine {
     }
 }
 
-/// Validates the configuration, and refuses one that decides about packets unless `by` may do that.
+/// Validates the configuration. Refuses a configuration that decides about packets, unless `by` may deploy such
+/// configurations.
 pub fn permitted(name: &str, document: &ConfigDocument, by: &Principal) -> Result<ProbeConfig, EngineError> {
     let config = ProbeConfig::validate(name, document)?;
     check_netns(document)?;

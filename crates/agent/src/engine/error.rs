@@ -26,7 +26,7 @@ pub enum EngineError {
     NotFound { name: String, meant: String },
     #[error("the configuration was refused")]
     Rejected(Rejection),
-    /// The sender of the request may not do this.
+    /// The role of the sender does not permit the request.
     #[error(transparent)]
     Forbidden(#[from] Refusal),
     /// A condition of the request does not hold.
@@ -63,10 +63,10 @@ pub enum EngineError {
     NoWindows(String),
     #[error("{0}")]
     NoCollector(String),
-    /// A parameter of the request is not possible.
+    /// A parameter of the request has an impossible value.
     #[error("{0}")]
     Query(String),
-    /// The server of `--history` gives no answer that can be used.
+    /// The server of `--history` has given no usable answer.
     #[error("{0}")]
     History(String),
     #[error(
@@ -98,7 +98,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// True if the disk or its quota is full.
+    /// Tells whether the disk or its quota is full.
     pub fn is_full(&self) -> bool {
         match self {
             Self::NoRoom(_) => true,
@@ -173,8 +173,8 @@ pub fn describe(error: &EngineError) -> String {
     }
 }
 
-/// The reason why a window is not closed. The content of the window stays in the kernel, and the next attempt continues
-/// with it.
+/// The reason why a window was not closed. The content of the window stays in the kernel, and the next attempt
+/// continues with it.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
     #[error(transparent)]

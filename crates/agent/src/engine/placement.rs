@@ -1,4 +1,5 @@
-//! Placement: the interfaces and the namespace that a configuration means, where a probe is attached and where it waits.
+//! The placement of probes: the interfaces and the namespace that a configuration selects, where a probe is attached,
+//! and what it waits for.
 
 #[cfg(test)]
 mod tests;
@@ -16,21 +17,21 @@ use crate::engine::deploy::cause::Occasion;
 use crate::engine::pods::table::{NodePods, SelectedPods};
 use twinprobe_config::PlacesConfig;
 
-/// A network namespace: the daemon's own, or that of a path.
+/// A network namespace: `None` is the daemon's own, or else the path of the namespace.
 pub type Namespace = Option<PathBuf>;
 
 /// The interfaces for a probe at this moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Placement {
-    /// Names (never alternative ones) and indices without duplicates. Named interfaces come in the configuration's
-    /// order, the matches of a pattern by name.
+    /// The names (never alternative ones) and indices, without duplicates. Named interfaces have the order of the
+    /// configuration. The matches of a pattern are sorted by name.
     wanted: Vec<(String, u32)>,
     /// For each interface, the index of the name or pattern that selected it.
     named_by: Vec<usize>,
     pending: Vec<PendingPlace>,
 }
 
-/// An interface or pattern that a probe waits for.
+/// A name or pattern of interfaces for which a probe waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingPlace {
     /// The name or pattern of the configuration.
@@ -39,7 +40,8 @@ pub struct PendingPlace {
 }
 
 impl Placement {
-    /// Takes the interfaces of the selected pods that `is_wanted`, and waits for every pod without an interface.
+    /// Selects the interfaces of the selected pods for which `is_wanted` returns true, and waits for every pod without
+    /// an interface.
     fn place_on_pods(
         &mut self,
         (named_by, words): (usize, &str),
@@ -72,20 +74,20 @@ impl Placement {
 pub struct WantedInterfaces {
     pub interfaces: Vec<AttachInterface>,
     pub pending: Vec<PendingPlace>,
-    /// The reason why the interfaces can't be listed. While there is one, the other fields do not mean that interfaces
-    /// are missing.
+    /// The reason why the interfaces can't be listed; `None` if they can. With a reason, the other fields do not show
+    /// which interfaces are missing.
     pub unlisted: Option<String>,
 }
 
 /// The reason why a namespace's interfaces are not listed.
 struct Unlisted {
     error: io::Error,
-    /// True if the namespace is known not to exist. Then none of its interfaces exist.
+    /// True if the namespace does not exist, so that none of its interfaces exist.
     gone: bool,
 }
 
 impl Unlisted {
-    /// For a request, a namespace that the daemon may not enter counts as missing.
+    /// Tells whether the daemon may not enter the namespace. For a request, such a namespace counts as missing.
     fn is_denied(&self) -> bool {
         self.error.kind() == io::ErrorKind::PermissionDenied
     }
@@ -161,7 +163,7 @@ fn place(
         let text = &pattern.text;
         if pattern.pods().is_some() {
             placement.place_on_pods((named_by, text), selected, |(name, index)| {
-                // If an interface has disappeared since this look, the next look finds that.
+                // If an interface has disappeared since this look, the next look notices it.
                 interfaces.by_name.get(name) == Some(index) && !is_excluded(config, interfaces, name)
             });
             continue;
@@ -187,7 +189,8 @@ fn place(
     placement
 }
 
-/// Tells whether an interface is taken out of patterns, by its name or an alternative one.
+/// Tells whether the configuration excludes an interface from its patterns, by the interface's name or an alternative
+/// name.
 fn is_excluded(config: &PlacesConfig, interfaces: &Interfaces, name: &str) -> bool {
     let named = config.exclude_interfaces.iter().filter_map(|excluded| interfaces.find(&excluded.text));
     config.excludes(name) || named.into_iter().any(|(excluded, _)| excluded == name)

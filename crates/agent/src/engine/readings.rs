@@ -1,4 +1,5 @@
-//! The parts that readings need beside the probes: the clock that closes windows, the retained windows, places for replays.
+//! The parts that readings need in addition to the probes: the clock that closes windows, the retained windows, and places
+//! for replays.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +15,8 @@ use crate::engine::window::delivery::{Delivery, ReadingSubject};
 use crate::limits::options::RequestLimits;
 use crate::limits::queue::Queue;
 
-/// The number of readers of a probe that are remembered. A reader that finds nothing wants to know who read before.
+/// The number of a probe's readers that are remembered. A reader that finds no window wants to know who read the last
+/// ones.
 const LAST: usize = 2;
 
 #[derive(Debug)]
@@ -33,7 +35,7 @@ impl Readings {
         Ok(Self { windows: Arc::new(windows), clock: Clock::start()?, replays, last: Mutex::default() })
     }
 
-    /// Notes who gets a window. Forgets the probes for which `is_known` returns false.
+    /// Notes who gets a window, and forgets the probes for which `is_known` returns false.
     pub fn note(&self, delivery: &Delivery, by: String, is_known: impl Fn(&str) -> bool) {
         let ReadingSubject::Window { window, .. } = &delivery.subject else { return };
         let at = rfc3339(Moment::now().wall);

@@ -1,4 +1,4 @@
-//! The list of all probes, and the order in which it changes.
+//! The list of all probes, and the order of changes in it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -16,14 +16,14 @@ use crate::engine::probe::probe::Probe;
 use crate::engine::probe::retained::Expired;
 use crate::engine::turns::Turns;
 
-/// Every stored probe, running or not, once a start has listed the stored probes.
+/// Every stored probe, running or not. The list is complete once a start has listed the stored probes.
 #[derive(Debug, Default)]
 pub struct Registry {
     pub probes: RwLock<BTreeMap<String, Arc<Probe>>>,
     /// The probes whose lease has ended, and whose windows stay.
     pub expired: Expired,
-    /// The turn of each probe's changes. A change holds the turn from its loading, which reads the state of the present
-    /// probe, to its attachment.
+    /// The turns of each probe's changes. A change holds its turn from the load, which reads the state of the present
+    /// probe, to the attachment.
     pub turns: Turns,
     /// A lock held while attachments and the registry change.
     pub changes: Arc<tokio::sync::Mutex<()>>,
@@ -36,8 +36,8 @@ pub struct Registry {
     pub watches: Mutex<BTreeMap<Namespace, AbortHandle>>,
     /// Set when the task that checks attachments has started.
     pub looks: OnceLock<()>,
-    /// Wakes the requests that wait for a window or a change: a probe was created, replaced or deleted, or (true) the
-    /// daemon stops.
+    /// A channel that wakes the requests which wait for a window or a change: a probe was created, replaced or
+    /// deleted, or (true) the daemon stops.
     pub disturbed: watch::Sender<bool>,
 }
 
@@ -61,7 +61,7 @@ impl Registry {
         self.list().iter().any(|probe| waits(probe))
     }
 
-    /// Ends all event streams and all waiting for windows. No stream and no waiting begins from now on.
+    /// Ends all event streams, and all requests that wait for windows. None of these can begin any more.
     pub fn end_streams(&self) {
         self.disturbed.send_replace(true);
         for probe in self.list() {

@@ -1,4 +1,4 @@
-//! The parts that streams of events and of changes need beside the probes.
+//! The parts that streams of events and of changes need in addition to the probes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Turns: changes of one probe wait for each other, changes of different probes do not.
+//! Turns: changes of the same probe wait for each other, while changes of different probes do not.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -14,20 +14,21 @@ pub struct Turns(Mutex<HashMap<String, Weak<Turn<()>>>>);
 
 /// The number of requests that may wait for the turn of one probe.
 const WAITING: usize = 16;
-/// The longest time for which a request waits: more than most changes take.
+/// The longest time for which a request waits. Most changes take less time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The request got no turn in time. Another attempt may succeed.
+/// The error for a request that got no turn in time. Another attempt may succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many changes of probe {0} are waiting; try again later")]
 pub struct Crowded(String);
 
 impl Turns {
-    /// Waits for the turn like [`Self::take`], unless too many requests wait already, and not forever.
+    /// Waits for the turn like [`Self::take`], but only for a limited time, and not if too many
+    /// requests already wait.
     pub async fn request(&self, name: &str) -> Result<OwnedMutexGuard<()>, Crowded> {
         let turn = self.turn(name);
-        // Two references are not waiting requests: that of the request with the turn, and that of this
-        // request.
+        // Two references do not belong to waiting requests: the reference of the request that has the
+        // turn, and the reference of this request.
         let others = Arc::strong_count(&turn).saturating_sub(2);
         let taken = timeout(PATIENCE, turn.lock_owned());
         let taken = if others < WAITING { taken.await.ok() } else { None };

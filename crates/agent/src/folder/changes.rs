@@ -1,5 +1,5 @@
-//! The changes of directories, as inotify tells them. A volume of Kubernetes changes by one rename, of the symbolic link
-//! `..data`, through which all its files lead.
+//! The changes of directories, as inotify reports them. A volume of Kubernetes changes by one rename of the symbolic
+//! link `..data`, through which all its files are found.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,25 +10,26 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-/// The time to wait for further changes: an editor makes several, and copying a file takes some time.
+/// The time without changes after which a change counts as finished: an editor makes several changes, and copying a
+/// file takes some time.
 const QUIET: Duration = Duration::from_millis(300);
-/// The time after which the caller looks even without a change: somebody may have exchanged a directory, or
+/// The time after which the caller looks even without a reported change: somebody may have exchanged a directory, or
 /// its file system may report nothing.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Tells when something in some directories may have changed.
+/// A signal that files in some directories may have changed.
 #[derive(Debug)]
 pub struct FolderChanges {
     directories: Vec<PathBuf>,
-    /// `None` where inotify can't be used.
+    /// The watcher; `None` if inotify can't be used.
     watcher: Option<RecommendedWatcher>,
     events: mpsc::Receiver<()>,
 }
 
 impl FolderChanges {
-    /// Watches these directories, but not those in them.
+    /// Watches these directories, but not the directories in them.
     pub fn of_directories(directories: Vec<PathBuf>) -> Self {
-        // One waiting event stands for all.
+        // A single waiting event is enough to announce all changes.
         let (sender, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| is_change(event.kind)) {
@@ -45,17 +46,17 @@ impl FolderChanges {
         changes
     }
 
-    /// Watches the directories that are at the paths now.
+    /// Watches the directories that are at the paths at this moment.
     fn watch(&mut self) {
         let Some(watcher) = &mut self.watcher else { return };
         for directory in &self.directories {
-            // A directory that is not there is looked for again.
+            // A directory that does not exist now is watched once it exists.
             let _ = watcher.unwatch(directory);
             let _ = watcher.watch(directory, RecursiveMode::NonRecursive);
         }
     }
 
-    /// Waits for a change, and then until changes stop; or for a while.
+    /// Waits for a change and then until changes stop, or until the longest wait has passed.
     pub async fn next(&mut self) {
         if tokio::time::timeout(LOOK, self.events.recv()).await.is_ok_and(|event| event.is_some()) {
             while tokio::time::timeout(QUIET, self.events.recv()).await.is_ok_and(|event| event.is_some()) {}
@@ -68,12 +69,12 @@ impl FolderChanges {
 #[derive(Debug)]
 pub struct WatchedFiles {
     paths: Vec<PathBuf>,
-    /// The files that were at the paths when they were last looked at.
+    /// The files that were at the paths at the last look.
     stamps: Vec<Option<FileStamp>>,
     changes: FolderChanges,
 }
 
-/// The identity of a file, its length and the time of its last change.
+/// The identity of a file, its length, and the time of its last change.
 type FileStamp = (u64, u64, u64, i64, i64);
 
 impl WatchedFiles {
@@ -82,7 +83,7 @@ impl WatchedFiles {
         Self { stamps: stamps(&paths), paths, changes }
     }
 
-    /// Waits until a file is another one, or has another content.
+    /// Waits until another file is at a path, or a file has other content.
     pub async fn changed(&mut self) {
         loop {
             self.changes.next().await;
@@ -115,7 +116,7 @@ fn parents(files: &[PathBuf]) -> Vec<PathBuf> {
     parents
 }
 
-/// Tells whether an event can change the files for a reader. Reading the files also makes events.
+/// Tells whether an event can change what a reader of the files sees. The reading of the files also causes events.
 const fn is_change(kind: EventKind) -> bool {
     matches!(
         kind,

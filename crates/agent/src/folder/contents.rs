@@ -62,7 +62,7 @@ fn paths(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 }
 
 impl FolderContents {
-    /// Takes out the files that have a probe of another file: it is unknown which one is meant.
+    /// Removes the files that have a probe of the same name as another file: it is unknown which of them is meant.
     fn refuse_common_names(&mut self) {
         let mut files_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (file, probes) in &self.files {
@@ -77,7 +77,7 @@ impl FolderContents {
         self.broken.extend(refused);
     }
 
-    /// Tells whether a file has this probe, or may have it.
+    /// Tells whether a file contains this probe, or may contain it.
     pub fn may_have(&self, probe: &str) -> bool {
         !self.broken.is_empty() || self.files.values().flatten().any(|file| file.name == probe)
     }

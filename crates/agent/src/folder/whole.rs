@@ -1,4 +1,4 @@
-//! The probes of a file as one change: all are deployed, or none.
+//! The deployment of a file's probes as one change: either all of them are deployed, or none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::engine::deploy::cause::{ChangeAuthor, Deployed};
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::{EngineError, describe};
 
-/// The reason why a change is not made with `--audit-required`.
+/// The reason why a change is not made if `--audit-required` is set.
 pub const UNRECORDED: &str = "the change can't be recorded in the file of --audit-log";
 
 /// The tags of the probes of a file; `None` for probes that do not exist.
@@ -26,7 +26,7 @@ pub type Tags = BTreeMap<String, Option<String>>;
 #[derive(Debug)]
 pub struct Refused {
     pub reason: String,
-    /// False if another attempt would change probes and change them back.
+    /// True if a later attempt may succeed. Otherwise it would only change probes and change them back.
     pub again: bool,
 }
 
@@ -36,11 +36,11 @@ pub struct File<'a> {
     pub audit: Option<&'a Arc<AuditLog>>,
     pub directory: &'a Path,
     pub name: &'a str,
-    /// The rights of its probes.
+    /// The rights of the file's probes.
     pub role: Role,
 }
 
-/// A record of a change with its outcome.
+/// The record of a change, with its outcome.
 type Recorded = (Record, StatusCode);
 
 impl File<'_> {
@@ -61,15 +61,16 @@ impl File<'_> {
         probes.iter().map(tag).collect()
     }
 
-    /// Deploys all probes or none. No probe may have changed since it had its tag. `is_known` is true if the
-    /// reason has been recorded already.
+    /// Deploys all probes or none. No probe may have changed since its tag was read. `is_known` is true if
+    /// the reason has been recorded already.
     pub async fn deploy(
         &self,
         probes: &[ProbeFile],
         tags: &Tags,
         is_known: impl Fn(&str) -> bool,
     ) -> Result<(), Refused> {
-        // A probe alone is deployed or not. Of several, each is loaded before the first one is attached.
+        // The deployment of a single probe is already one change. If there are several probes, all of them
+        // are loaded before the first one is attached.
         let mut refused = Vec::new();
         if probes.len() > 1 {
             for probe in probes {
@@ -107,7 +108,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Compiles and loads a probe that does not run as the file has it, and attaches nothing.
+    /// Compiles and loads a probe that does not run with the file's configuration, and attaches nothing.
     async fn examine(&self, probe: &ProbeFile) -> Result<(), EngineError> {
         let by = self.owner();
         let config = permitted(&probe.name, &probe.config, &by)?;
@@ -165,7 +166,7 @@ impl File<'_> {
         (record, status)
     }
 
-    /// The record of a change that the file makes, as if a request had asked for it.
+    /// Returns the record of a change by the file, in the same form as for a request.
     fn record(&self, method: &str, probe: &ProbeFile) -> Record {
         let ending = if method == "POST" { "/rollback" } else { "" };
         let what = format!("{method} /v1/probes/{}{ending}", probe.name);
@@ -184,19 +185,19 @@ fn located(error: &EngineError) -> String {
     findings.iter().map(finding).collect::<Vec<_>>().join("; ")
 }
 
-/// Writes records, unless an earlier attempt has written them.
+/// Writes the records, unless an earlier attempt has written them.
 fn end(records: Vec<Recorded>, is_known: bool) {
     for (record, status) in records {
         if is_known { record.forget() } else { record.end(status) }
     }
 }
 
-/// The author of changes by files in the directory.
+/// Returns the author of changes by a file in the directory.
 pub fn author(directory: &Path, file: &str, role: Role, message: Option<String>) -> ChangeAuthor {
     ChangeAuthor { principal: owner(file, role), from: json!({ "file": directory.join(file) }), message }
 }
 
-/// The sender of a file's deployments.
+/// Returns the sender of a file's deployments.
 pub fn owner(file: &str, role: Role) -> Principal {
     Principal { who: Who::File(file.to_owned()), role: Some(role) }
 }

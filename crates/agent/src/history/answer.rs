@@ -1,4 +1,4 @@
-//! The answer of a server as a chart, in the form of those over retained windows.
+//! The conversion of a server's answer into a chart, in the form of charts over retained windows.
 
 use jiff::Timestamp;
 use serde_json::Number as JsonNumber;
@@ -8,18 +8,18 @@ use twinprobe_client::SampleSeries;
 use crate::history::expression::{HistorySubject, KEYS, MARK, TOTAL};
 use crate::history::steps::HistorySteps;
 
-/// A count below this is 0.
+/// The number below which a count is treated as 0.
 const NOTHING: f64 = 1e-6;
 
-/// The numbers of a key, or of all keys, at each point; `None` where there are none.
+/// The numbers of a key, or of all keys, at each point; `None` at a point without a number.
 type Course = Vec<Option<f64>>;
 
-/// The parts of an answer.
+/// The parts of a server's answer.
 #[derive(Default)]
 struct HistoryParts {
     keys: Vec<(SampleSeries, Course)>,
     total: Option<Course>,
-    /// The number of all keys.
+    /// The total number of keys.
     count: u64,
 }
 
@@ -46,7 +46,8 @@ pub fn chart(
         total.as_ref().is_some_and(is_there) || keys.iter().any(|(_, course)| is_there(course))
     };
     let known: Vec<bool> = (0..steps.count as usize).map(has).collect();
-    // As over windows: where something was counted, a key without samples has counted nothing.
+    // The rule is the same as over windows: at a point where something was counted, a key without samples
+    // has counted nothing.
     let filled = |course: &Course| -> Course {
         let nothing = |known: &bool| (*known && kind == ChartKind::Increase).then_some(0.0);
         course.iter().zip(&known).map(|(number, known)| number.or_else(|| nothing(known))).collect()
@@ -112,7 +113,8 @@ fn parts(subject: &HistorySubject, steps: HistorySteps, answer: Vec<SampleSeries
     parts
 }
 
-/// Makes the counts of slots from the counts of buckets. Each bucket includes the buckets below it.
+/// Computes the counts of slots from the counts of buckets. The count of each bucket includes the buckets
+/// below it.
 fn part_buckets(subject: &HistorySubject, buckets: &mut Vec<(SampleSeries, Course)>) {
     let slot = |(of, _): &(SampleSeries, Course)| subject.number.key(&of.labels).as_u64();
     buckets.retain(|bucket| slot(bucket).is_some());
@@ -127,7 +129,7 @@ fn part_buckets(subject: &HistorySubject, buckets: &mut Vec<(SampleSeries, Cours
     }
 }
 
-/// Returns the one number that the points of a course give together.
+/// Returns the number that is computed from all points of a course.
 fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
     let mut numbers = course.iter().flatten().copied();
     match kind {
@@ -138,8 +140,8 @@ fn joined(kind: ChartKind, course: &Course) -> Option<f64> {
     }
 }
 
-/// Returns the sum of all other keys. Servers compute with floats, so a difference of 0 may become slightly
-/// negative.
+/// Returns the sum of all other keys. Servers compute with floats, so that a difference of 0 may become
+/// slightly negative.
 fn without(total: &Course, keys: &[(SampleSeries, Course)]) -> Course {
     let shown = |point: usize| keys.iter().filter_map(|(_, course)| course[point]).sum::<f64>();
     total.iter().enumerate().map(|(point, all)| Some(((*all)? - shown(point)).max(0.0))).collect()
@@ -179,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Three points of a minute: the ends are 60, 120 and 180.
+    /// Returns three points at a distance of a minute: the ends are 60, 120 and 180.
     fn steps() -> HistorySteps {
         let query = ChartQuery {
             from: Some(0),

@@ -1,4 +1,5 @@
-//! The steps to a chart of history: the probe's own names, the question, the server, the answer.
+//! The steps to a chart of history: find the names of the samples, send the query, and convert the
+//! server's answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ fn subject(
     })
 }
 
-/// The reason why an answer has no numbers, and what to do.
+/// Returns the reason why an answer has no numbers, and what to do.
 fn nothing(subject: &HistorySubject, host: &str) -> String {
     let HistorySubject { probe, node, number, .. } = subject;
     let way = match subject.is_of_windows() {

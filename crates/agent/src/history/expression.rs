@@ -1,5 +1,4 @@
-//! The question about a metric, in PromQL. No part is a client's text: its words come from the probe's own
-//! samples.
+//! The query for a metric, in PromQL. No part of it is a client's text: its words come from the probe's own samples.
 //!
 //! Samples reach servers in two ways. `twinprobe stream` writes each window, with the label `node` and no `job`. Servers scrape
 //! `/metrics`, and add `job` and `instance`; `twinprobe_probe_info` of the same target names the node.
@@ -10,44 +9,44 @@ use twinprobe_exporter::ExportedNumber;
 
 use crate::history::steps::HistorySteps;
 
-/// The label that distinguishes the sum of all keys, and their number, from the keys.
+/// The label that marks the sum of all keys, and the number of keys. The keys themselves do not have it.
 pub const MARK: &str = "twinprobe_history";
 pub const TOTAL: &str = "total";
 pub const KEYS: &str = "keys";
-/// The labels that servers give to what they scrape, and streams to what they send.
+/// The labels that servers add to scraped samples, and that streams add to sent samples.
 pub const TAKEN: [&str; 3] = ["job", "instance", "node"];
 /// The shortest range in seconds over which the growth of a counter is computed: it needs several scrapes.
 const SHORTEST: i64 = 300;
 
-/// What is asked about a metric.
+/// The number for which a server is queried.
 #[derive(Clone, Debug)]
 pub struct HistorySubject {
     pub probe: String,
     pub node: String,
     pub metric: String,
     pub direction: Direction,
-    /// The path of the number in the value.
+    /// The path of the number in the metric's values.
     pub field: String,
     pub number: ExportedNumber,
     pub temporality: Temporality,
     pub rule: MergeRule,
 }
 
-/// A range of a selector, and the moment at which it ends.
+/// The range of a selector, and the moment at which the range ends.
 #[derive(Clone, Copy)]
 struct Lookback {
     seconds: i64,
-    /// True if the range ends with the chart instead of the point.
+    /// True if the range ends at the end of the chart, and not at the point.
     is_whole: bool,
 }
 
 impl HistorySubject {
-    /// Tells whether the samples are amounts of windows: a scrape misses some of them.
+    /// Tells whether each sample is the amount of one window: a scrape misses some of these.
     pub fn is_of_windows(&self) -> bool {
         self.temporality == Temporality::Window
     }
 
-    /// The meaning of the numbers, as `series` has it.
+    /// Returns the meaning of the numbers, as in `series`.
     pub fn kind(&self) -> ChartKind {
         match (self.is_of_windows(), self.rule) {
             (true, MergeRule::Sum) => ChartKind::Increase,
@@ -58,12 +57,12 @@ impl HistorySubject {
         }
     }
 
-    /// The range in seconds from which a point of this step is computed.
+    /// Returns the range in seconds from which a point is computed at this step.
     pub fn lookback(&self, step: i64) -> i64 {
         if self.is_of_windows() { step } else { step.max(SHORTEST) }
     }
 
-    /// Returns the question for the `top` largest keys, the sum of all keys, and their number.
+    /// Returns the query for the `top` largest keys, the sum of all keys, and the number of keys.
     pub fn expression(&self, steps: HistorySteps, top: usize) -> String {
         let shown = self.per_key(Lookback { seconds: self.lookback(steps.step), is_whole: false });
         // A histogram has few slots, and their sum differs from its samples' sum.
@@ -81,8 +80,8 @@ impl HistorySubject {
         format!("({shown} and on ({by}) topk({top}, {ranked})) or {total} or {keys}")
     }
 
-    /// Returns the numbers of all keys. Samples of streams come before samples of scrapes, and nothing is
-    /// added up twice: if a key has several series, as from two servers that scrape, the largest counts.
+    /// Returns the query for the numbers of all keys. Samples of streams take precedence over scraped samples, and nothing is
+    /// added up twice: if a key has several series, for example from two scraping servers, the largest one counts.
     fn per_key(&self, range: Lookback) -> String {
         let ([probe, node], direction) =
             ([&self.probe, &self.node].map(|text| quoted(text)), self.direction.name());
@@ -131,7 +130,7 @@ impl Lookback {
     }
 }
 
-/// Returns a text between quotation marks.
+/// Returns a text in quotation marks.
 fn quoted(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("\"{escaped}\"")

@@ -1,4 +1,4 @@
-//! The options of `serve` about history, and the server that they name.
+//! The options of `serve` about history, and the server to which they refer.
 
 use std::path::PathBuf;
 

@@ -1,18 +1,18 @@
-//! The points of a chart of history: multiples of a step since 1970.
+//! The points of a chart of history. Their times are multiples of a step since 1970.
 
 use std::time::Duration;
 
 use crate::engine::series::query::ChartQuery;
 
-/// The most points, and how many there are without `step`.
+/// The most points of a chart, and the number of points if the request has no `step`.
 const MOST: i64 = 1_000;
 const USUAL: i64 = 300;
-/// The range without `from`, in seconds.
+/// The range in seconds if the request has no `from`.
 const DAY: i64 = 86_400;
-/// The steps without `step`, in seconds; multiples of a day follow.
+/// The possible steps if the request has no `step`, in seconds; multiples of a day follow.
 const STEPS: [i64; 12] = [15, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 43_200];
-/// The time in seconds by which a question comes later than its point. Aligned windows end some milliseconds
-/// late, and some servers count a sample at the edge of two ranges in both. So no window ends at an edge.
+/// The time in seconds by which a query is later than its point. Aligned windows end some milliseconds late, and some
+/// servers count a sample at the edge of two ranges in both ranges. With this delay, no window ends at an edge.
 pub const LATE: f64 = 0.437;
 
 /// The points of a chart.
@@ -20,7 +20,7 @@ pub const LATE: f64 = 0.437;
 pub struct HistorySteps {
     /// The end of the first point, in seconds since 1970.
     pub first: i64,
-    /// From one point to the next, in seconds.
+    /// The seconds from one point to the next.
     pub step: i64,
     pub count: i64,
 }
@@ -59,24 +59,24 @@ impl HistorySteps {
         Ok(Self { first: first * step, step, count })
     }
 
-    /// The ends of the points, in seconds since 1970.
+    /// Returns the ends of the points, in seconds since 1970.
     pub fn ends(self) -> impl Iterator<Item = i64> {
         (0..self.count).map(move |point| self.first + point * self.step)
     }
 
-    /// The whole range in seconds.
+    /// Returns the whole range in seconds.
     pub const fn range(self) -> i64 {
         self.count * self.step
     }
 
-    /// Returns the point of this time.
+    /// Returns the index of the point to which this time belongs.
     pub fn point(self, time: f64) -> Option<usize> {
         let place = ((time - self.first as f64) / self.step as f64).round();
         (0.0..self.count as f64).contains(&place).then_some(place as usize)
     }
 }
 
-/// Returns the shortest usual step that is not shorter than this.
+/// Returns the shortest usual step that is at least `least`.
 fn usual(least: i64) -> i64 {
     let known = STEPS.into_iter().find(|step| *step >= least);
     known.unwrap_or_else(|| (least + DAY - 1) / DAY * DAY)

@@ -1,19 +1,21 @@
-//! The descriptors of the daemon. Each map, program, attachment, connection and file takes one: probes
-//! leave some to the others.
+//! The file descriptors of the daemon. Each map, program, attachment, connection and file needs a descriptor.
+//! Probes leave some descriptors to connections and files.
 
 use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
-/// The directory that has a link for each descriptor. Since Linux 6.2 its size is their number.
+/// The directory that contains a link for each open descriptor. Since Linux 6.2 the size of the directory is
+/// the number of descriptors.
 const OPEN: &str = "/proc/self/fd";
-/// The part of the descriptors that probes leave to connections and files, and its maximum.
+/// The part of the descriptors that probes leave to connections and files, and the largest number of these.
 const RESERVE_PART: u64 = 4;
 const RESERVE: u64 = 4096;
-/// The descriptors of a probe beside maps and programs: its attachments at some interfaces, journals and rings.
+/// The number of descriptors that a probe needs in addition to its maps and programs: for some attachments,
+/// journals and rings.
 const BESIDE: u64 = 16;
 
-/// The descriptors that are open, and how many may be; `None` if there is no limit.
+/// The number of open descriptors, and the limit; `None` if there is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     open: u64,
@@ -27,8 +29,8 @@ impl Descriptors {
         Self { open: if size > 0 { size } else { count() }, limit: getrlimit(Resource::Nofile).current }
     }
 
-    /// Returns the reason to refuse a probe that needs this many; `None` if there are enough. `promised` is
-    /// the sum of all probes. Some may be loading.
+    /// Returns the reason to refuse a probe that needs `needed` descriptors; `None` if there are enough.
+    /// `promised` is the number for all probes, some of which may be loading.
     pub fn refusal(self, needed: u64, promised: u64) -> Option<String> {
         let limit = self.limit?;
         let reserve = (limit / RESERVE_PART).min(RESERVE);

@@ -1,4 +1,5 @@
-//! The share of the kernel that probes take. It is taken before anything is made, and given back when its owner is dropped.
+//! The shares of the kernel that probes take. A share is reserved before the kernel objects are made, and released when its
+//! owner is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::limits::descriptors::Descriptors;
 use crate::limits::options::RequestLimits;
 use crate::limits::spare::{SpareShare, SpareShares};
 
-/// The limits, and the used amounts.
+/// The limits, and the amounts that are in use.
 #[derive(Debug)]
 pub struct Ledger {
     pub limits: RequestLimits,
@@ -26,11 +27,11 @@ pub struct Ledger {
 struct Taken {
     map_bytes: u64,
     programs: u64,
-    /// The descriptors of maps and programs.
+    /// The number of descriptors of maps and programs.
     descriptors: u64,
 }
 
-/// A part of the used amounts. A drop gives the part back.
+/// A part of the used amounts. A drop releases the part.
 #[derive(Debug)]
 pub struct Share {
     ledger: Arc<Ledger>,
@@ -46,7 +47,7 @@ impl Drop for Share {
     }
 }
 
-/// The place of a probe that is being created. A drop frees the place. By then the list of probes counts the
+/// The place of a probe that is being created. A drop releases the place. By then, either the list of probes counts the
 /// probe, or the creation has failed.
 #[derive(Debug)]
 pub struct ProbePlace {
@@ -86,7 +87,7 @@ impl Ledger {
         if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
     }
 
-    /// Reserves the place of a probe that is about to be created. `probes` are the existing ones.
+    /// Reserves the place of a probe that is about to be created. `probes` are the existing probes.
     pub fn create<T>(
         self: &Arc<Self>,
         name: &str,
@@ -106,13 +107,13 @@ impl Ledger {
         Ok(ProbePlace { ledger: Arc::clone(self), name: name.to_owned() })
     }
 
-    /// Offers a share to those who need more than the limits leave.
+    /// Registers an owner that releases its share if a probe needs more than the limits leave.
     pub fn offer(&self, spare: &Arc<dyn SpareShare>) {
         self.spares.add(spare);
     }
 
-    /// Takes the share of a probe that is about to be loaded. `replaced` is the share that is given back for it. The findings
-    /// name every limit that is exceeded.
+    /// Reserves the share of a probe that is about to be loaded. `replaced` is the share that is released for it. The
+    /// findings name every limit that would be exceeded.
     pub fn take(self: &Arc<Self>, needed: &Footprint, replaced: Option<&Share>) -> Result<Share, Rejection> {
         let taken = self.take_now(needed, replaced);
         if taken.is_err() && self.spares.give_up() { self.take_now(needed, replaced) } else { taken }
@@ -188,7 +189,7 @@ impl Ledger {
         Ok(self.add(&mut all, needed))
     }
 
-    /// Takes the share of a stored probe, even beyond the present limits.
+    /// Reserves the share of a stored probe, even beyond the present limits.
     pub fn take_stored(self: &Arc<Self>, needed: &Footprint) -> Share {
         self.add(&mut self.taken.lock(), needed)
     }

@@ -1,5 +1,5 @@
-//! The limits of the resources of this host that requests may use. Each is an option of `serve`, and each refusal
-//! names its option.
+//! The limits for this host's resources that requests may use. Each limit is an option of `serve`, and each
+//! refusal names the option.
 
 pub mod descriptors;
 pub mod ledger;

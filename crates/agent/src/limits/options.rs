@@ -1,4 +1,4 @@
-//! The limits as options of `serve`.
+//! The limits, as options of `serve`.
 
 use std::num::NonZeroUsize;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Work that runs only a few at a time: the rest waits, for a while.
+//! A queue for work of which only a few tasks may run at once. All other tasks wait for a limited time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The number of tasks that may wait for each place.
+/// The number of tasks that may wait for each running task.
 const WAITING: usize = 16;
 /// The longest time to wait for a place.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Places for work of one kind.
+/// The places for tasks of one kind.
 #[derive(Debug)]
 pub struct Queue {
-    /// The kind of work, in the plural.
+    /// The kind of work, as a plural noun.
     work: &'static str,
     /// The option that sets the number of places.
     option: &'static str,
@@ -23,7 +23,7 @@ pub struct Queue {
     waiting: AtomicUsize,
 }
 
-/// The queue got no free place in time. Another attempt may succeed.
+/// The error for a task that got no place in time. Another attempt may succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "too many {work} are waiting: {limit} run at once, as {option} allows, and {waiting} wait; try again later"
@@ -35,7 +35,7 @@ pub struct Busy {
     waiting: usize,
 }
 
-/// Leaves the queue on drop, also if the client hangs up.
+/// A guard that leaves the queue on drop, also if the client hangs up.
 struct QueueGuard<'a>(&'a AtomicUsize);
 
 impl Drop for QueueGuard<'_> {
@@ -46,12 +46,13 @@ impl Drop for QueueGuard<'_> {
 
 impl Queue {
     pub fn new(work: &'static str, option: &'static str, limit: usize) -> Self {
-        // The places of a semaphore are limited.
+        // A semaphore has a largest number of places.
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Self { work, option, places: Arc::new(Semaphore::new(limit)), limit, waiting: AtomicUsize::new(0) }
     }
 
-    /// Returns a place; its drop frees the place. Waits for a place unless too many requests wait already.
+    /// Waits for a place, and returns it; a drop releases the place. Fails at once if too many requests
+    /// already wait.
     pub async fn take(&self) -> Result<OwnedSemaphorePermit, Busy> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);

@@ -1,17 +1,17 @@
-//! Shares of the kernel whose owners can do without them.
+//! Shares of the kernel that their owners can release.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// An owner that can give up its share.
+/// An owner that can release its share.
 pub trait SpareShare: Debug + Send + Sync {
-    /// Gives the share up. Returns false if the owner has none.
+    /// Releases the share. Returns false if the owner has no share.
     fn give_up(&self) -> bool;
 }
 
-/// The owners that are there.
+/// The owners that can release their shares.
 #[derive(Debug, Default)]
 pub struct SpareShares(Mutex<Vec<Weak<dyn SpareShare>>>);
 
@@ -22,7 +22,7 @@ impl SpareShares {
         known.push(Arc::downgrade(spare));
     }
 
-    /// Makes all owners give up their shares. Returns false if none had any.
+    /// Makes all owners release their shares. Returns false if no owner had a share.
     pub fn give_up(&self) -> bool {
         let known = self.0.lock().clone();
         // Each owner is asked.

@@ -1,4 +1,5 @@
-//! The streams that clients hold open. Each takes memory and gets everything.
+//! The limits for streams that clients keep open. Each stream takes memory and gets all events or
+//! changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use twinprobe_access::Who;
 
 use crate::limits::options::EachAndAll;
 
-/// The open streams.
+/// The streams that are open now.
 #[derive(Debug)]
 pub struct Streams {
     limit: EachAndAll,
@@ -21,14 +22,14 @@ struct OpenStreams {
     by: BTreeMap<String, u64>,
 }
 
-/// The place of an open stream. Dropping the value frees the place.
+/// The place of an open stream. A drop releases the place.
 #[derive(Debug)]
 pub struct StreamPlace {
     streams: Arc<Streams>,
     who: String,
 }
 
-/// All places are taken. The end of a stream frees its place.
+/// The error for a stream without a free place. The end of another stream frees a place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{whose} {open} streams open (events, changes), and --max-streams allows {limit}{scope}: close one that is not needed, or \

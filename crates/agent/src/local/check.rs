@@ -19,7 +19,7 @@ pub struct Check {
     pub name: &'static str,
     pub verdict: CheckVerdict,
     pub found: String,
-    /// The advice: what to change.
+    /// The advice about what to change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<String>,
 }

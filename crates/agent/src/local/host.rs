@@ -1,4 +1,4 @@
-//! Facts about this machine: its kernel, the rights of this process, file systems and limits.
+//! Facts about this machine: its kernel, the privileges of this process, file systems and limits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use twinprobe_cli::output::units;
 
 /// The capabilities that the daemon needs, with their bits in `CapEff`.
 const NEEDED: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_NET_ADMIN", 12)];
-/// The capabilities without which some of it does not work.
+/// The capabilities without which some functions of the daemon do not work.
 const USEFUL: [(&str, u32, &str); 2] = [
     ("CAP_PERFMON", 38, "programs with pointer arithmetic or loops over the packet are refused"),
     (
@@ -22,7 +22,7 @@ const USEFUL: [(&str, u32, &str); 2] = [
 ];
 const SYS_ADMIN: u32 = 21;
 const STATE: &str = "/var/lib/twinprobe";
-/// The room in bytes that retained windows take at most by default (`--retain-bytes`).
+/// The default room in bytes for retained windows (`--retain-bytes`).
 const ROOM: u64 = 1 << 30;
 const FILES: u64 = 1024;
 
@@ -53,7 +53,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// Looks at everything that needs no trial.
+/// Makes all checks that need no trial.
 pub fn checks(host: &MachineFiles) -> Vec<Check> {
     let mut checks = vec![Check::ok(
         "kernel",
@@ -71,7 +71,7 @@ pub fn checks(host: &MachineFiles) -> Vec<Check> {
     checks
 }
 
-/// Looks for remains of a dead daemon. A clean machine causes no output.
+/// Checks for remains of a dead daemon. The result is `None` if there are none.
 fn grace_periods() -> Option<Check> {
     let switch = twinprobe_kernel::left_on().ok().flatten()?;
     Some(Check::warning(

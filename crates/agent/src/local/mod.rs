@@ -1,4 +1,4 @@
-//! Commands that need no daemon, but the compiler, the kernel or the store.
+//! Commands that use no daemon, but the compiler, the kernel or the store directly.
 
 pub mod build;
 pub mod check;

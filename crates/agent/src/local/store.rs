@@ -1,5 +1,5 @@
-//! The store from outside: its faults, and its windows as files. Nothing is changed, and a daemon may be
-//! using the store.
+//! The commands for the store: they report its faults, and export its windows as files. They change nothing, and a daemon
+//! may use the store at the same time.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! All names that the daemon knows, for the questions of clients.
+//! All names that the daemon knows, for requests of clients.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::names::places::PlaceFile;
 use crate::names::question::NameQuestion;
 use crate::names::tables::{ServiceKey, SystemTable};
 
-/// The longest wait of a question for all answers of DNS.
+/// The longest time for which a request waits for all answers of DNS.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The pods and Services that a local agent has reported.
@@ -24,7 +24,7 @@ pub struct ClusterNames {
     pub services: Arc<ServiceNames>,
 }
 
-/// The sources of names that the operator has chosen.
+/// The sources of names that the operator has configured.
 #[derive(Debug, Default)]
 pub struct NameBook {
     kinds: Vec<NameOrigin>,
@@ -56,15 +56,15 @@ impl NameBook {
         Ok(book)
     }
 
-    /// Tells whether a question needs to know the pods.
+    /// Tells whether the answer to a request needs the pods.
     pub fn wants_pods(&self, question: &NameQuestion) -> bool {
         self.kinds.contains(&NameOrigin::Pods) && !question.addresses.is_empty()
     }
 
-    /// Answers a question. `cluster` has pods and Services if they are wanted.
+    /// Answers a request. `cluster` has the pods and Services if the request needs them.
     pub async fn answer(&self, question: NameQuestion, cluster: &ClusterNames) -> NameList {
         let until = Instant::now() + PATIENCE;
-        // All questions are sent before the first answer is awaited.
+        // All queries are sent before the first answer is awaited.
         let begun = question.addresses.into_iter().map(|address| {
             let dns =
                 self.dns.clone().map(|dns| tokio::spawn(async move { dns.names(address, PATIENCE).await }));
@@ -89,7 +89,7 @@ impl NameBook {
         NameList { kinds: self.kinds.clone(), addresses, ports }
     }
 
-    /// The names that this machine knows by itself.
+    /// Returns the names of an address that this machine knows without a query to a server.
     fn near_names(&self, address: IpAddr, cluster: &ClusterNames) -> Vec<FoundName> {
         let own = |pod: &&PodStatus| pod.addresses.contains(&address);
         let of_pods = cluster.pods.iter().filter(own).map(|pod| {

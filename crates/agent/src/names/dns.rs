@@ -1,5 +1,5 @@
-//! Names of addresses by reverse DNS. A question that is under way is not asked again, answers are kept for their time, and
-//! each call waits for a bounded time.
+//! Names of addresses by reverse DNS. A running query is not repeated, answers are kept as long as they are valid, and each
+//! call waits for a limited time.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-/// The most addresses whose names are kept, and the most questions at the same time.
+/// The most addresses whose names are kept, and the most queries at the same time.
 const MOST: usize = 8_192;
 const AT_ONCE: usize = 16;
-/// The most questions that wait for their turn.
+/// The most queries that wait for their turn.
 const WAITING: usize = 512;
-/// The longest wait for a server's answer, and the number of questions to each server.
+/// The longest time to wait for a server's answer, and the number of attempts with each server.
 const PATIENCE: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 2;
-/// The shortest and the longest time for which an answer is kept, and the time without an answer.
+/// The shortest and the longest time for which an answer is kept, and the time for which a failure is kept.
 const SHORTEST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3_600);
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(30);
 const NAMES: usize = 4;
 const LONGEST_NAME: usize = 253;
 
-/// The names of an address once they are known.
+/// The names of an address; `None` until they are known.
 type FoundNames = Option<Arc<[String]>>;
 
 /// The resolver, with its cache.
@@ -57,20 +57,19 @@ struct DnsAnswer {
 }
 
 impl ReverseDns {
-    /// A resolver that asks these servers; with none, those of the system.
+    /// Makes a resolver that queries these servers; if there are none, the servers of the system.
     pub fn new(servers: Vec<SocketAddr>) -> Arc<Self> {
         Arc::new(Self { servers, known: Mutex::default(), turns: Semaphore::new(AT_ONCE) })
     }
 
-    /// Returns the names of an address; `None` if they are not known within `wait`. The question continues in the background.
+    /// Returns the names of an address; `None` if they are not known within `wait`. The query continues in the background.
     pub async fn names(self: &Arc<Self>, address: IpAddr, wait: Duration) -> FoundNames {
         let mut names = self.begin(address)?;
         let found = timeout(wait, names.wait_for(Option::is_some)).await;
         found.ok().and_then(Result::ok).and_then(|names| names.clone())
     }
 
-    /// Asks about an address without a valid name and without an open question. `None` if too many questions
-    /// wait.
+    /// Begins a query about an address that has neither valid names nor a running query. `None` if too many queries wait.
     fn begin(self: &Arc<Self>, address: IpAddr) -> Option<watch::Receiver<FoundNames>> {
         let mut known = self.known.lock();
         let now = Instant::now();
@@ -115,8 +114,8 @@ impl ReverseDns {
         }
     }
 
-    /// Returns the resolver for one question: the servers of the system may change. Answers are kept here, failures among them,
-    /// and not in the resolver.
+    /// Returns a resolver for a single query, because the servers of the system may change. This module keeps answers,
+    /// including failures, and the resolver keeps none.
     fn resolver(&self) -> Result<TokioResolver, NetError> {
         let mut builder = if self.servers.is_empty() {
             TokioResolver::builder_tokio()?
@@ -138,7 +137,7 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     server
 }
 
-/// True if the server says that there is no name.
+/// Tells whether the server has answered that there is no name.
 fn is_an_answer(none: &NoRecords) -> bool {
     matches!(none.response_code, ResponseCode::NoError | ResponseCode::NXDomain)
 }
@@ -157,7 +156,7 @@ fn make_room(known: &mut HashMap<IpAddr, KnownNames>, now: Instant) {
     }
 }
 
-/// Takes the names out of an answer.
+/// Returns the names in an answer.
 fn answer(records: &[Record]) -> DnsAnswer {
     let (mut names, mut lasts) = (Vec::new(), if records.is_empty() { SHORTEST } else { LONGEST });
     for record in records {
@@ -173,7 +172,8 @@ fn answer(records: &[Record]) -> DnsAnswer {
     DnsAnswer { names, lasts: lasts.max(SHORTEST) }
 }
 
-/// Tells whether a name has only the characters of host names. The owner of an address can choose any name.
+/// Tells whether a name has only the characters of host names. This is necessary because the owner of an address can choose
+/// any name.
 fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_usual)
@@ -223,7 +223,7 @@ mod tests {
         let resolver = ReverseDns::new(vec![silent.local_addr().unwrap()]);
         let address = "192.0.2.17".parse().unwrap();
         assert_eq!(resolver.names(address, Duration::from_millis(1)).await, None);
-        // This call has sent the question; a later call returns the answer.
+        // This call has sent the query; a later call returns the answer.
         let answering = tokio::spawn(async move {
             let mut packet = [0; 512];
             loop {

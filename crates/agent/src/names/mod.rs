@@ -1,4 +1,5 @@
-//! Names of addresses and ports, where the operator asks for them. No reading waits for a name.
+//! Names of addresses and ports, from the sources that the operator configures. No reading waits
+//! for a name.
 
 pub mod book;
 pub mod dns;

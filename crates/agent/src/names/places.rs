@@ -1,5 +1,5 @@
-//! Places and networks of addresses from MMDB files, the format of GeoIP and ASN databases. The operator names the
-//! files.
+//! Places and networks of addresses from MMDB files (the format of GeoIP and ASN databases) that the operator
+//! names.
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,7 +61,7 @@ impl PlaceFile {
         Ok(Self { path: path.to_owned(), reader })
     }
 
-    /// Returns the file's entry for an address: a city and its country, or a network.
+    /// Returns the entry in the file for an address: a city and its country, or a network.
     pub fn names(&self, address: IpAddr) -> Vec<String> {
         let found = || self.reader.lookup(address).and_then(|found| found.decode::<PlaceRecord>());
         // A damaged file may lead the reader to a panic. The address has no name then.
@@ -91,9 +91,9 @@ mod tests {
 
     use super::*;
 
-    /// Writes a value as MMDB files have it: its type and size, then its bytes.
+    /// Encodes a value in the form of MMDB files: its type and size, then its bytes.
     fn written(value: &Value) -> Vec<u8> {
-        // Sizes from 29 on have a byte of their own.
+        // A size of 29 or more takes a further byte.
         let head = |kind: u8, size: usize| {
             let (short, long) = if size < 29 { (size as u8, vec![]) } else { (29, vec![(size - 29) as u8]) };
             let control = if kind < 8 { vec![kind << 5 | short] } else { vec![short, kind - 7] };
@@ -115,7 +115,8 @@ mod tests {
         }
     }
 
-    /// Writes a file that has this record for one network. Its tree has a node for each bit of the prefix.
+    /// Encodes a file that has this record for one network. The tree in the file has a node for each bit of
+    /// the prefix.
     fn file(network: IpAddr, prefix: u32, record: &Value) -> tempfile::NamedTempFile {
         let address = match network {
             IpAddr::V4(address) => address.to_ipv6_compatible(),

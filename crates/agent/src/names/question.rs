@@ -1,13 +1,13 @@
-//! The parameters of a question for names.
+//! The parameters of a request for names.
 
 use std::net::IpAddr;
 
 use twinprobe_api::AskedPort;
 
-/// The most addresses, and the most ports, of one question.
+/// The most addresses in a request, and the most ports.
 pub const MOST: usize = 256;
 
-/// The addresses and ports of a question, each once, in their order.
+/// The addresses and ports of a request, each of them once, in the order of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameQuestion {
     pub addresses: Vec<IpAddr>,

@@ -1,4 +1,5 @@
-//! The tables of the system: `/etc/hosts` and `/etc/services`. They are read again when they have changed.
+//! The tables of the system, `/etc/hosts` and `/etc/services`. The daemon reads a table again after it has
+//! changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,10 +12,10 @@ use twinprobe_api::AskedPort;
 
 /// The largest table that is read, in bytes.
 const LARGEST: u64 = 4 << 20;
-/// The time for which a table is believed without a look at its file.
+/// The time for which a table is used without a check of its file.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The names in a file, by their kind.
+/// The names in a file. `K` is the kind of thing that has the names.
 #[derive(Debug)]
 pub struct SystemTable<K> {
     path: PathBuf,
@@ -29,7 +30,7 @@ struct TableRead<K> {
     names: BTreeMap<K, Vec<String>>,
 }
 
-/// The protocol and the number of a service.
+/// The protocol and the port number of a service.
 pub type ServiceKey = (String, u16);
 
 impl SystemTable<IpAddr> {
@@ -37,7 +38,7 @@ impl SystemTable<IpAddr> {
         Self { path: path.into(), parse: hosts, read: Mutex::default() }
     }
 
-    /// The names of an address.
+    /// Returns the names of an address.
     pub fn names(&self, address: IpAddr) -> Vec<String> {
         self.with(|names| names.get(&address).cloned().unwrap_or_default())
     }
@@ -48,7 +49,7 @@ impl SystemTable<ServiceKey> {
         Self { path: path.into(), parse: services, read: Mutex::default() }
     }
 
-    /// The names of a port. Without a protocol, TCP comes first.
+    /// Returns the names of a port. Without a protocol in the request, names for TCP come first.
     pub fn names(&self, port: &AskedPort) -> Vec<String> {
         let protocols = match &port.protocol {
             Some(protocol) => vec![protocol.clone()],
@@ -85,7 +86,7 @@ impl<K: Ord> SystemTable<K> {
     }
 }
 
-/// The words of each line, without comments.
+/// Returns the words of each line, without comments.
 fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines().map(|line| line.split('#').next().unwrap_or_default().split_whitespace().collect())
 }

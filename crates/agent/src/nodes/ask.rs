@@ -1,4 +1,5 @@
-//! The three questions to nodes. Each is one or two GETs of paths in this file, and changes nothing at the node.
+//! The three requests to nodes. Each request consists of one or two GETs of paths in this file, and changes
+//! nothing at the node.
 
 use std::sync::Arc;
 
@@ -16,11 +17,11 @@ use crate::nodes::query::{NodeChartQuery, NodeWindowQuery};
 
 const LISTS: AnswerRoom = AnswerRoom { each: 4 << 20, all: 32 << 20 };
 const CHARTS: AnswerRoom = AnswerRoom { each: 4 << 20, all: 32 << 20 };
-/// Documents have no type here, and take several times their size in memory.
+/// The room for documents. They are parsed without a type, and take several times their size in memory.
 const DOCUMENTS: AnswerRoom = AnswerRoom { each: 512 << 10, all: 8 << 20 };
 
 impl NodeBook {
-    /// Asks each node for its version and its probes.
+    /// Requests the version and the probes of each node.
     pub async fn list(self: &Arc<Self>) -> NodeList {
         let places: Vec<usize> = (0..self.nodes.len()).collect();
         let answers = self.ask(&places, LISTS, probes).await;
@@ -50,7 +51,7 @@ impl NodeBook {
         NodeList { nodes: self.nodes.iter().zip(answers).map(status).collect() }
     }
 
-    /// Asks nodes for the same chart.
+    /// Requests the same chart from nodes.
     pub async fn charts(self: &Arc<Self>, query: NodeChartQuery) -> NodeCharts {
         let NodeChartQuery { probe, places, chart } = query;
         let parameters = chart.parameters();
@@ -64,7 +65,7 @@ impl NodeBook {
         NodeCharts { nodes: shown.collect() }
     }
 
-    /// Asks nodes for the newest window of a probe, with its largest entries.
+    /// Requests the newest window of a probe from nodes, with its largest entries.
     pub async fn windows(self: &Arc<Self>, query: NodeWindowQuery) -> NodeDocuments {
         let NodeWindowQuery { probe, places, top } = query;
         let answers = self.ask(&places, DOCUMENTS, async |client| newest(&client, &probe, top).await).await;
@@ -76,7 +77,7 @@ impl NodeBook {
     }
 }
 
-/// The list of a node's probes, in short.
+/// The list of a node's probes, with few fields.
 struct ToldProbes {
     node: String,
     version: String,
@@ -99,7 +100,7 @@ async fn newest(client: &Client, probe: &str, top: usize) -> Result<Value, NodeP
     read(client.window(probe, seq, "application/json", largest).await).await
 }
 
-/// Reads the answer of a node. The numbers of some MiB take a while.
+/// Reads the answer of a node on another thread: some MiB of numbers take a while.
 async fn read<T: DeserializeOwned + Send + 'static>(
     answer: Result<Answer<T>, ClientError>,
 ) -> Result<T, NodeProblem> {

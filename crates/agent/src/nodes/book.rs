@@ -1,4 +1,4 @@
-//! The nodes, with a client for each.
+//! The configured nodes, with a client for each of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use twinprobe_ebpf_common::finding::with_causes;
 
 use crate::nodes::options::{CredentialDigest, NodeCredentials, NodesOptions};
 
-/// The longest wait for each node's answer.
+/// The longest wait for the answer of each node.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The questions that are under way at once. Each may have answers of some MiB.
+/// The most requests of clients that are answered at once. The nodes may send answers of some MiB for each.
 pub const PLACES: usize = 4;
-/// The most characters of a node's own words in an error.
+/// The most characters of a node's own error text that an error shows.
 const MOST_WORDS: usize = 300;
 
-/// The room for the answers to a question, in bytes.
+/// The memory for the answers to a request, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerRoom {
-    /// For one answer.
+    /// The most bytes of one answer.
     pub each: usize,
-    /// For the answers of all nodes together.
+    /// The most bytes of the answers of all nodes together.
     pub all: usize,
 }
 
-/// The clients from valid credentials. They are made anew once a file has other content.
+/// The clients with valid credentials. They are made again once a file of credentials has other content.
 #[derive(Debug)]
 struct KnownClients {
     digest: CredentialDigest,
@@ -43,7 +43,7 @@ pub struct NodeBook {
     pub nodes: Vec<NamedServer>,
     credentials: NodeCredentials,
     known: Mutex<Option<KnownClients>>,
-    /// Shared with the nodes of earlier readings of the file.
+    /// The places for requests, which are shared with the nodes from earlier versions of the file.
     pub places: Arc<Semaphore>,
 }
 
@@ -69,8 +69,8 @@ impl NodeBook {
         Ok(clients)
     }
 
-    /// Asks nodes, by their places, all at once. Each has its own time, so that a node that hangs delays no
-    /// other answer.
+    /// Sends requests to nodes, which are given by their places, all at once. Each node has its own time
+    /// limit, so that a node that hangs delays no other answer.
     pub async fn ask<T, F>(
         self: &Arc<Self>,
         places: &[usize],
@@ -103,7 +103,7 @@ impl NodeBook {
     }
 }
 
-/// Returns why a node gives no answer, in few words, and what to do.
+/// Returns the reason why a node gives no answer, in few words, and what to do.
 pub fn problem(error: &ClientError) -> NodeProblem {
     let (status, words) = match error {
         ClientError::Refused(problem) => {

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use crate::nodes::book::{NodeBook, PLACES};
 use crate::nodes::options::NodesOptions;
 
-/// The nodes of the file as it was last read. A question that is under way keeps the nodes that it began with.
+/// The nodes in the file, as it was last read. A running request keeps the nodes with which it began.
 #[derive(Debug)]
 pub struct NodesFile {
     options: NodesOptions,
@@ -25,7 +25,7 @@ impl NodesFile {
         Ok(Some(Self { options, current: RwLock::new(Arc::new(book)) }))
     }
 
-    /// Reads the file again, for new questions. A file with a mistake changes nothing.
+    /// Reads the file again, for new requests. A file with a mistake changes nothing.
     pub fn reload(&self) {
         let places = Arc::clone(&self.book().places);
         match NodeBook::open(&self.options, places) {

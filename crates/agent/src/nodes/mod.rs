@@ -1,4 +1,5 @@
-//! The daemons of a file, which the daemon asks on behalf of its console: several nodes side by side.
+//! The daemons that a file lists. The daemon sends requests to them on behalf of its console, which
+//! shows several nodes side by side.
 
 pub mod ask;
 pub mod book;

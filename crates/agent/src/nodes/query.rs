@@ -1,29 +1,29 @@
-//! The parameters of questions to nodes.
+//! The parameters of requests about nodes.
 
 use twinprobe_client::NamedServer;
 
 use crate::engine::series::query::{ChartQuery, MOST_KEYS};
 
-/// The parameters of a request, unchanged.
+/// The parameters of a request, not parsed.
 pub type QueryPairs = Vec<(String, String)>;
 
-/// A chart of a probe at some nodes.
+/// The request for a chart of a probe at some nodes.
 #[derive(Clone, Debug)]
 pub struct NodeChartQuery {
     pub probe: String,
     /// The places of the nodes in the file.
     pub places: Vec<usize>,
-    /// The chart. Its times are moments, so that all nodes draw the same range.
+    /// The chart. Its times are absolute, so that all nodes show the same range.
     pub chart: ChartQuery,
 }
 
-/// The newest window of a probe at some nodes.
+/// The request for the newest window of a probe at some nodes.
 #[derive(Clone, Debug)]
 pub struct NodeWindowQuery {
     pub probe: String,
     /// The places of the nodes in the file.
     pub places: Vec<usize>,
-    /// The number of entries of each metric.
+    /// The number of entries of each metric in the answer.
     pub top: usize,
 }
 
@@ -51,7 +51,8 @@ impl NodeWindowQuery {
     }
 }
 
-/// Takes `probe` and `node` out of the parameters. Without `node`, all nodes are asked.
+/// Removes `probe` and `node` from the parameters, and returns them. Without `node`, the request is
+/// about all nodes.
 fn common(pairs: QueryPairs, nodes: &[NamedServer]) -> Result<(String, Vec<usize>, QueryPairs), String> {
     let (mut probe, mut places, mut rest) = (String::new(), Vec::new(), Vec::new());
     for (name, text) in pairs {

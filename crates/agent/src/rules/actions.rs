@@ -19,12 +19,12 @@ use crate::rules::options::RuleOptions;
 use crate::rules::probes::configuration;
 use crate::store::rules::StoredNotification;
 
-/// The most probes of rules at the same time.
+/// The most probes that rules may deploy at the same time.
 const MOST_PROBES: usize = 16;
 /// The longest wait for the answer of a receiver of notifications.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Takes the actions of one rule.
+/// The object that takes the actions of one rule.
 pub struct RuleActions {
     pub engine: Arc<Engine>,
     pub audit: Option<Arc<AuditLog>>,
@@ -34,7 +34,7 @@ pub struct RuleActions {
     pub role: Option<Role>,
 }
 
-/// The reason why an action was not taken.
+/// The error of an action.
 #[derive(Debug)]
 pub struct ActionError {
     pub reason: String,
@@ -49,7 +49,8 @@ pub struct FiringContext {
 }
 
 impl RuleActions {
-    /// Takes an action. `ahead` is its probe, if that is loaded already. A repeat changes nothing, or carries the identity of the same firing.
+    /// Takes an action. `ahead` is the probe of the action, if it is already loaded. A second attempt changes nothing, or carries
+    /// the identity of the same firing.
     pub async fn take(
         &self,
         action: &RuleAction,
@@ -60,7 +61,7 @@ impl RuleActions {
             RuleAction::Apply(probe) => self.apply(probe, firing, ahead).await,
             RuleAction::Change(change) => self.change(&change.name, None, firing).await,
             RuleAction::Delete(name) => self.delete(name, firing, false).await,
-            // The outbox of the rule has it.
+            // The outbox of the rule already contains the notification.
             RuleAction::Notify(_) => Ok(()),
             RuleAction::Mark(text) => {
                 let record = self.record(format!("MARK /v1/rules/{}", self.rule), &self.watched, firing);
@@ -109,7 +110,7 @@ impl RuleActions {
         }
     }
 
-    /// Deletes a probe; with `is_own` only one that the rule has made.
+    /// Deletes a probe. With `is_own`, deletes it only if the rule has made it.
     pub async fn delete(&self, name: &str, firing: &FiringContext, is_own: bool) -> Result<(), ActionError> {
         let Ok(probe) = self.engine.registry.get(name) else { return Ok(()) };
         if name == self.watched {
@@ -130,14 +131,14 @@ impl RuleActions {
         }
     }
 
-    /// Tells the audit log what the rule does beside its actions, and why.
+    /// Writes into the audit log what the rule does in addition to its actions, and why.
     pub fn note(&self, what: &str, reason: &str, firing: &FiringContext) {
         let record = self.record(format!("{what} /v1/rules/{}", self.rule), &self.watched, firing);
         record.notes.explain(reason);
         record.end(StatusCode::OK);
     }
 
-    /// Sends a notification once.
+    /// Sends a notification; makes a single attempt.
     pub fn notify(
         &self,
         notification: StoredNotification,
@@ -158,8 +159,8 @@ impl RuleActions {
         }
     }
 
-    /// Makes the daemon keep the windows that the rule has not judged yet, even if all collectors have acknowledged
-    /// them; with `None` the daemon no longer does.
+    /// Makes the daemon keep the windows after `judged`, the last window that the rule has judged, even if all collectors have
+    /// acknowledged them. With `None`, the daemon no longer keeps them for the rule.
     pub async fn hold(&self, judged: Option<u64>) -> Result<(), EngineError> {
         let Ok(watched) = self.engine.retained(&self.watched) else { return Ok(()) };
         let rule = self.rule.clone();
@@ -174,7 +175,7 @@ impl RuleActions {
         json!({ "rule": self.rule, "window": firing.window })
     }
 
-    /// The rule with the rights of its author.
+    /// Returns the rule as a client with the rights of the rule's author.
     pub fn principal(&self) -> Principal {
         Principal { who: self.who(), role: self.role }
     }
@@ -203,7 +204,7 @@ pub fn ended(record: Record, error: EngineError) -> ActionError {
     action
 }
 
-/// Returns the error, with the status that a request would have had.
+/// Converts the error, and returns it with the status that a request would have had.
 fn told(error: EngineError) -> (ActionError, StatusCode) {
     let reason = describe(&error);
     let status = ProblemAnswer::from(error).status();

@@ -1,5 +1,6 @@
-//! The probes of a rule, before the rule deploys them. Once the rule runs, they are compiled, tried and kept on disk. The one of
-//! the first action stays loaded until the rule fires. Nothing of this is attached.
+//! The preparation of a rule's probes, before the rule deploys them. Once the rule runs, the daemon compiles and tries these
+//! probes and keeps the objects on disk. The probe of the first action stays loaded until the rule fires. None of these probes is
+//! attached.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::store::rules::StoredRule;
 /// The most memory of the maps of a probe that stays loaded, in bytes.
 const READY_BYTES: u64 = 64 << 20;
 
-/// A loaded probe that waits for its rule to fire. It is unloaded if a probe that runs needs its share of the limits.
+/// A loaded probe that waits for its rule to fire. It is unloaded if another probe needs its share of the limits.
 #[derive(Debug, Default)]
 struct ReadyProbe(Mutex<Option<Box<LoadedAhead>>>);
 
@@ -47,8 +48,8 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    /// Prepares all probes that the rule may deploy, as far as their configuration does not depend on a window. Does so
-    /// once for each configuration of the watched probe, and again after a firing.
+    /// Prepares all probes that the rule may deploy and whose configuration does not depend on a window. Does this once for each
+    /// configuration of the watched probe, and again after a firing.
     pub fn begin(&mut self, actions: &RuleActions, stored: &Arc<Mutex<StoredRule>>) {
         // Without the watched probe the rule waits, and its own probes have no interfaces.
         let Ok(watched) = actions.engine.registry.get(&actions.watched) else { return self.end() };
@@ -60,7 +61,7 @@ impl Preparation {
         }
     }
 
-    /// Takes the probe of the first action, if it is loaded.
+    /// Takes the probe of the first action, if the probe is loaded.
     fn take(&mut self) -> Option<Box<LoadedAhead>> {
         let ready = self.ready.take();
         if ready.is_some() {
@@ -69,7 +70,7 @@ impl Preparation {
         ready
     }
 
-    /// Ends the preparation, and removes what is ready.
+    /// Ends the preparation, and removes everything that is prepared.
     pub fn end(&mut self) {
         self.begun_for = None;
         self.task.take().inspect(JoinHandle::abort);
@@ -84,8 +85,8 @@ impl Drop for Preparation {
 }
 
 impl RuleActions {
-    /// Loads the probe of an action, if the action deploys one that is not there, or takes the one that is ready. A failure is left to
-    /// the action itself.
+    /// Returns the loaded probe of an action, if the action deploys a probe that does not exist: loads it, or takes the prepared
+    /// one. A failure is not reported here, because the action itself reports it.
     pub async fn ahead(
         &self,
         action: Option<&RuleAction>,
@@ -101,8 +102,8 @@ impl RuleActions {
         Some(loaded)
     }
 
-    /// Prepares the probes of a rule, and leaves the first one in `ready`. The rule's status shows why one could not be
-    /// deployed now.
+    /// Prepares the probes of a rule, and leaves the first one in `ready`. If a probe can't be deployed now, the rule's status
+    /// shows the reason.
     fn prepare(
         &self,
         stored: Arc<Mutex<StoredRule>>,
@@ -163,7 +164,7 @@ async fn load(
     engine.load_ahead(&probe.name, &config, by, ready).await
 }
 
-/// Refuses a probe that is beyond the budget of rules.
+/// Refuses a probe that exceeds the budget of rules.
 fn affordable(
     engine: &Engine,
     probe: &RuleProbe,

@@ -1,4 +1,4 @@
-//! All rules of this daemon: put, shown, deleted, and started again after a restart.
+//! All rules of this daemon: they are put, shown, deleted, and started again after a restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::rules::runner::RuleRunner;
 use crate::store::rule_revisions::StoredRuleRevision;
 use crate::store::rules::StoredRule;
 
-/// The rules, each with a task of its own.
+/// The rules. Each of them has its own task.
 pub struct RuleBook {
     pub engine: Arc<Engine>,
     audit: Option<Arc<AuditLog>>,
@@ -35,7 +35,7 @@ pub struct RuleBook {
     pub changes: tokio::sync::Mutex<()>,
 }
 
-/// The holder of windows until the rules have started; a rule has another name.
+/// The name of the holder that keeps windows until the rules have started. No rule has this name.
 const START: &str = "";
 
 /// A rule and the task that runs it.
@@ -67,7 +67,7 @@ impl RuleBook {
         Self { engine, audit, options: Arc::new(options), rules, changes }
     }
 
-    /// Starts the rules that the store has. Each continues where it was.
+    /// Starts the rules in the store. Each of them continues where it stopped.
     pub async fn start(&self) -> Result<(), EngineError> {
         let _change = self.changes.lock().await;
         let engine = Arc::clone(&self.engine);
@@ -196,7 +196,7 @@ impl RuleBook {
         Ok((outcome, shown))
     }
 
-    /// Stores a rule. After an error the rule before continues.
+    /// Stores a rule. After an error the previous rule continues.
     async fn keep(
         &self,
         name: &str,
@@ -215,7 +215,7 @@ impl RuleBook {
         Ok(kept?)
     }
 
-    /// The documents of all rules, by their names.
+    /// Returns the documents of all rules, by the names of the rules.
     pub fn documents(&self) -> Vec<(String, RuleDocument)> {
         let rules = self.rules.lock();
         rules.iter().map(|(name, rule)| (name.clone(), rule.stored.lock().document.clone())).collect()
@@ -241,12 +241,12 @@ impl RuleBook {
         Ok(self.status(name, &stored))
     }
 
-    /// All rules, ordered by name.
+    /// Returns all rules, ordered by name.
     pub fn list(&self) -> Vec<RuleStatus> {
         self.rules.lock().iter().map(|(name, rule)| self.status(name, &rule.stored.lock())).collect()
     }
 
-    /// Deletes a rule, and the probes that it has made.
+    /// Deletes a rule, together with the probes that the rule has made.
     pub async fn delete(&self, name: &str, when: &Conditions) -> Result<(), EngineError> {
         let _change = self.changes.lock().await;
         let known = self.stored(name).ok_or_else(|| missing(name))?;
@@ -299,7 +299,7 @@ impl RuleBook {
         Ok(())
     }
 
-    /// Returns a rule as clients see it.
+    /// Returns the status of a rule for clients.
     fn status(&self, name: &str, stored: &StoredRule) -> RuleStatus {
         let exists = |probe: &str| self.engine.registry.get(probe).is_ok();
         let state = match (&stored.state.stopped, stored.state.firing) {
@@ -339,7 +339,7 @@ pub fn missing(name: &str) -> EngineError {
     EngineError::Missing(format!("there is no rule named {name}; GET /v1/rules lists them"))
 }
 
-/// Checks the conditions of a request against the present rule.
+/// Checks the conditions of a request against the present state of the rule.
 fn check(when: &Conditions, known: Option<&StoredRule>) -> Result<(), EngineError> {
     when.check_tag(known.map(|known| tag(known.revision, &known.created)))
 }

@@ -1,5 +1,5 @@
-//! Changes of existing probes: a rule gives one of them other definitions and variables, and later reverts
-//! the change.
+//! The changes that rules make to existing probes: a rule sets other definitions and variables of a probe, and later reverts the
+//! change.
 
 use axum::http::StatusCode;
 use twinprobe_api::{ConfigDocument, RuleChange};
@@ -11,7 +11,7 @@ use crate::engine::error::EngineError;
 use crate::rules::actions::{ActionError, FiringContext, RuleActions, announce, ended, fault};
 use crate::store::rules::{ChangedProbe, StoredRule};
 
-/// Returns a configuration with other choices.
+/// Returns a configuration with the definitions and variables of a change.
 pub fn chosen(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocument, Rejection> {
     twinprobe_library::changed(config, change).map_err(|error| {
         let field = if matches!(error, ChoiceError::Sample(_)) { "sample" } else { "" };
@@ -19,14 +19,14 @@ pub fn chosen(config: &ConfigDocument, change: &RuleChange) -> Result<ConfigDocu
     })
 }
 
-/// Tells whether two configurations are the same. The name in them does not count: a probe is known by its path.
+/// Tells whether two configurations are the same, except for the name in them: a probe is identified by its path.
 fn is_same(one: &ConfigDocument, other: &ConfigDocument) -> bool {
     let nameless = |config: &ConfigDocument| ConfigDocument { name: None, ..config.clone() };
     nameless(one) == nameless(other)
 }
 
 impl RuleActions {
-    /// Returns a probe before and after a change.
+    /// Returns the configurations of a probe before and after a change.
     pub fn changed(&self, change: &RuleChange) -> Result<ChangedProbe, ActionError> {
         let probe = self.engine.registry.get(&change.name).map_err(fault)?;
         let before = probe.stored.config.clone();
@@ -34,7 +34,7 @@ impl RuleActions {
         Ok(ChangedProbe { before, after })
     }
 
-    /// Makes a change that is in the record of the rule.
+    /// Makes a change that is already in the record of the rule.
     pub async fn change(
         &self,
         name: &str,
@@ -49,7 +49,8 @@ impl RuleActions {
         if done { Ok(()) } else { Err(ActionError { reason: reason(), again: false }) }
     }
 
-    /// Gives a probe the configuration `to` if it has `from`, or `to` already. Returns false if it has another one, or was deleted.
+    /// Replaces the configuration `from` of a probe with `to`. Returns false if the probe has neither of the two configurations,
+    /// or was deleted.
     pub async fn reconfigure(
         &self,
         name: &str,
@@ -85,8 +86,8 @@ impl RuleActions {
         }
     }
 
-    /// Changes the probes of the rule back. Returns the reason if one of the probes stays as it is. After an
-    /// error the caller must try again, because nothing else does.
+    /// Reverts the rule's changes of probes. Returns the reason if a probe stays as it is. After an error the caller must try
+    /// again, because nothing else does.
     pub async fn change_back(&self, stored: &StoredRule) -> Result<Option<String>, EngineError> {
         let mut failed = None;
         let window = stored.state.window;

@@ -1,4 +1,4 @@
-//! The check of a rule before it runs, also against the other rules: rules must not trigger each other without end.
+//! The check of a rule before it runs. It includes the other rules, because rules must not trigger each other without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::engine::probe::probe::Probe;
 use crate::rules::changes::chosen;
 use crate::rules::probes::{self, below, check_probe, whole};
 
-/// The number of rules that there may be.
+/// The largest number of rules.
 const MOST_RULES: usize = 64;
 
-/// The parts of a rule whose expressions fit the windows of its probe.
+/// The proof that the expressions of a rule fit the windows of its probe.
 pub struct CheckedExpressions {
     templates: Templates,
     /// The probes that the rule deploys, with the configurations of their templates, and the fields of their actions.
@@ -46,8 +46,8 @@ pub async fn check_expressions(
     tokio::task::spawn_blocking(work).await?
 }
 
-/// Refuses a rule that can't be judged, whose probes would be refused, or that would trigger itself
-/// without end. `others` are the other rules.
+/// Refuses a rule that can't be judged, whose probes would be refused, or that would trigger itself without end. `others` are
+/// all other rules.
 pub async fn check(
     engine: &Arc<Engine>,
     (name, document): (&str, &RuleDocument),
@@ -110,8 +110,8 @@ fn check_name(
     Ok(())
 }
 
-/// Refuses changes of probes that do not exist, that the author may not change, or that another rule deploys
-/// or changes.
+/// Refuses changes of probes that do not exist, that the rule's author may not change, or that another rule deploys or
+/// changes.
 fn check_changes(
     engine: &Engine,
     document: &RuleDocument,
@@ -144,8 +144,8 @@ fn check_changes(
     Ok(())
 }
 
-/// Returns the names of the probes that a rule deploys. A name with values from a window stays unevaluated:
-/// the values are not known before.
+/// Returns the names of the probes that a rule deploys. A name that contains values from a window is not evaluated, because
+/// the values are not known yet.
 fn made(document: &RuleDocument) -> impl Iterator<Item = &str> {
     document.actions.iter().filter_map(|action| match action {
         RuleAction::Apply(probe) => Some(probe.name.as_str()),
@@ -161,13 +161,14 @@ fn changed(document: &RuleDocument) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the probes whose windows change with a firing. A change of the watched probe does not count: the rule's own
-/// conditions and its cooldown bound how often it happens.
+/// Returns the probes whose windows a firing affects. A change of the watched probe does not count, because the rule's own
+/// conditions and its cooldown limit the number of such changes.
 fn touched(document: &RuleDocument) -> impl Iterator<Item = &str> {
     made(document).chain(changed(document).filter(|name| *name != document.watch))
 }
 
-/// Returns the probes on a path from the probes that `document` makes back to the one that it watches; `None` without a path.
+/// Returns the probes on a path from the probes that `document` makes to the probe that it watches; `None` if there is no
+/// such path.
 fn cycle<'a>(
     document: &'a RuleDocument,
     others: impl IntoIterator<Item = &'a RuleDocument>,
@@ -211,7 +212,7 @@ mod tests {
         let found = cycle(&third, [&first, &second]).unwrap();
         assert_eq!(found, ["c", "a", "b", "c"]);
         assert_eq!(cycle(&rule("a", &["a"]), []).unwrap(), ["a", "a"]);
-        // The new rule is not part of this circle.
+        // The new rule is not a part of this cycle.
         assert_eq!(cycle(&rule("y", &["a"]), [&first, &second, &third]), None);
     }
 }

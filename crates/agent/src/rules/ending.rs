@@ -1,4 +1,4 @@
-//! The end of a rule's actions: its probes are removed, and its changes are taken back.
+//! The end of a rule's actions: the rule's probes are removed, and its changes are reverted.
 
 use jiff::Timestamp;
 use twinprobe_faults::crash;
@@ -20,7 +20,7 @@ impl RuleRunner {
             }
         }
         crash::point("rule_ended");
-        // The lease ends a remaining probe.
+        // The lease removes a probe that could not be removed here.
         self.commit(Durable::Now, |stored| {
             stored.made.clear();
             stored.changed.clear();
@@ -45,8 +45,8 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Ends the actions of a firing after the watched probe was removed: its windows can't end them any more. Returns false if the
-    /// rule has no such actions.
+    /// Ends the actions of a firing after the watched probe was removed, because no window can end them any more. Returns false
+    /// if the rule has no such actions.
     pub(super) async fn end_without_probe(&self) -> Result<bool, EngineError> {
         let firing = self.stored.lock().state.firing;
         let Some(window) = firing else { return Ok(false) };

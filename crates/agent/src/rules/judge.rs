@@ -1,4 +1,4 @@
-//! A window as a rule sees it: read from the store, rendered, and judged.
+//! The judgement of a window by a rule: the window is read from the store, rendered, and judged.
 
 use std::sync::Arc;
 
@@ -31,18 +31,18 @@ pub struct ReadWindow {
     pub document: Result<Arc<Value>, String>,
 }
 
-/// The rule for windows of one shape. Windows of another shape need another rule object.
+/// A rule that is prepared for windows of one shape. Windows of another shape need another object.
 #[derive(Debug, Default)]
 pub struct ShapedRule(Option<(String, Arc<Rule>)>);
 
-/// Reads a retained window. Other readers still get the window.
+/// Reads a retained window. The window stays available for other readers.
 pub async fn read(engine: &Arc<Engine>, probe: &str, seq: u64) -> Result<ReadWindow, EngineError> {
     let delivery = engine.window(probe, seq).await?;
     rendered(engine, delivery, seq).await
 }
 
-/// Returns the document of the window before the window `seq`, if the rule has judged that window: the `known` one, or that of the
-/// store after a start of the daemon.
+/// Returns the document of the window before the window `seq`, if the rule has judged that window. The document is the `known`
+/// one, or comes from the store after a start of the daemon.
 pub async fn before(
     actions: &RuleActions,
     stored: &Mutex<StoredRule>,
@@ -73,7 +73,7 @@ pub async fn rendered(engine: &Arc<Engine>, delivery: Delivery, seq: u64) -> Res
 }
 
 impl ShapedRule {
-    /// Returns the rule for windows of this shape. A rejection names the parts that the windows lack.
+    /// Returns the rule, prepared for windows of this shape. A rejection names the parts that the windows lack.
     pub async fn of(
         &mut self,
         document: &RuleDocument,
@@ -94,7 +94,7 @@ impl ShapedRule {
     }
 }
 
-/// Returns the findings in one line.
+/// Returns the findings in one line of text.
 pub fn reasons(rejection: &Rejection) -> String {
     let found = rejection.findings.iter().map(|finding| {
         let field = finding.field.as_deref().unwrap_or_default();
@@ -103,13 +103,13 @@ pub fn reasons(rejection: &Rejection) -> String {
     found.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns a time of a document in nanoseconds since the Unix epoch.
+/// Returns a time in a document, in nanoseconds since the Unix epoch.
 pub fn nanoseconds(time: &str) -> i64 {
     let time = time.parse::<Timestamp>().map_or(0, Timestamp::as_nanosecond);
     i64::try_from(time).unwrap_or(i64::MAX)
 }
 
-/// A window and the one before it, for a rule. Other threads than those that answer requests do the work.
+/// A window and its predecessor, which a rule judges. The work runs on other threads than those that answer requests.
 #[derive(Clone)]
 pub struct JudgedPair {
     pub rule: Arc<Rule>,

@@ -1,5 +1,5 @@
-//! Rules that run: each judges the windows of its probe, in order, and takes its actions. The crate `rules` decides; the
-//! table `rules` of the store remembers.
+//! The running of rules: each rule judges the windows of its probe, in order, and takes its actions. The crate `rules`
+//! makes the decisions, and the table `rules` of the store records them.
 
 pub mod actions;
 pub mod ahead;

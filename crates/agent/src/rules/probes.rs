@@ -12,8 +12,8 @@ use twinprobe_rules::{Templates, check_template};
 use crate::engine::engine::{Engine, permitted};
 use crate::engine::error::EngineError;
 
-/// Returns the configuration of a probe: one of the library, or that of the rule, with the rule's values and lease. A probe
-/// without interfaces gets those of the watched one.
+/// Returns the configuration of a probe that a rule deploys: from the library or from the rule, with the rule's values and
+/// lease. A probe without interfaces gets the interfaces of the watched probe.
 pub fn configuration(probe: &RuleProbe, watched: &ConfigDocument) -> Result<ConfigDocument, Rejection> {
     let mut config = match (&probe.probe, &probe.config) {
         (Some(name), _) => {
@@ -43,7 +43,8 @@ pub fn templates(engine: &Engine, document: &RuleDocument) -> Result<Templates, 
     Ok(found)
 }
 
-/// Returns a rule's probe with the configuration of its template, whose expressions must fit windows of `shape`.
+/// Returns a rule's probe with the configuration of its template. The expressions of the template must fit windows of
+/// `shape`.
 pub fn whole<'a>(
     probe: &'a RuleProbe,
     templates: &Templates,
@@ -86,7 +87,7 @@ pub fn check_probe(
     })
 }
 
-/// Returns the configuration of a probe that runs here, else of the library's probe of this name.
+/// Returns the configuration of a probe that runs on this daemon, or else of the library's probe of this name.
 pub fn known(engine: &Engine, name: &str) -> Result<ConfigDocument, EngineError> {
     if let Ok(probe) = engine.registry.get(name) {
         return Ok(probe.stored.config.clone());
@@ -111,7 +112,7 @@ fn refused(field: &str, message: &impl ToString) -> Rejection {
     Finding::config(field, message.to_string()).into()
 }
 
-/// Returns the rejection with the fields below another one.
+/// Returns the rejection with `field` added before the field of each finding.
 pub fn below(field: &str, mut rejection: Rejection) -> Rejection {
     for finding in &mut rejection.findings {
         let inner = finding.field.take().filter(|inner| !inner.is_empty());

@@ -11,7 +11,7 @@ use crate::rules::book::{RuleBook, missing};
 use crate::rules::check::check_expressions;
 
 impl RuleBook {
-    /// Returns the documents of a rule so far, oldest first.
+    /// Returns the present and earlier documents of a rule, oldest first.
     pub async fn revisions(&self, name: &str) -> Result<Vec<RuleRevision>, EngineError> {
         let stored = self.stored(name).ok_or_else(|| missing(name))?;
         let (engine, of) = (Arc::clone(&self.engine), name.to_owned());
@@ -19,7 +19,8 @@ impl RuleBook {
         Ok(tokio::task::spawn_blocking(read).await??)
     }
 
-    /// Puts an earlier document again, as a new revision: the one before the present one, or `to`.
+    /// Puts an earlier document again, as a new revision: the revision `to`, or else the revision
+    /// before the present one.
     pub async fn roll_back(
         &self,
         name: &str,

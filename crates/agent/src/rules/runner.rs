@@ -1,4 +1,4 @@
-//! One rule that runs: it takes the windows of its probe one after the other, and takes its actions.
+//! One running rule: it judges the windows of its probe one after the other, and takes its actions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +21,23 @@ use crate::rules::judge::{self, JudgedPair, ShapedRule, reasons};
 use crate::rules::outbox::courier::Courier;
 use crate::store::rules::{PendingActions, StoredRule};
 
-/// The attempts at an action that may succeed later, and the time before the second attempt. The time doubles
-/// each time.
+/// The number of attempts at an action that may succeed later, and the pause before the second attempt. The
+/// pause doubles each time.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
-/// The time after which a store that failed is tried again.
+/// The pause before another attempt to use the store after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A rule and its position.
+/// A rule with its position in the windows.
 pub struct RuleRunner {
     pub actions: RuleActions,
     pub stored: Arc<Mutex<StoredRule>>,
     /// True once the rule must end: it was replaced or deleted, or the daemon stops.
     pub stop: watch::Receiver<bool>,
     pub shaped: ShapedRule,
-    /// The window before, if it was the last judged one.
+    /// The previous window, if the rule has judged that window last.
     pub previous: Option<(u64, Arc<Value>)>,
-    /// The probe of the first action that is to be taken, if it is loaded already.
+    /// The probe of the next action, if the probe is already loaded.
     pub ahead: Option<Box<LoadedAhead>>,
     pub preparation: Preparation,
     pub courier: Courier,
@@ -80,7 +80,7 @@ impl RuleRunner {
         }
     }
 
-    /// Starts to prepare the probes of the rule, while the rule has made none.
+    /// Starts the preparation of the rule's probes, while the rule has made none of them.
     fn prepare_probes(&mut self) {
         let (is_stopped, is_idle) = {
             let stored = self.stored.lock();
@@ -122,7 +122,7 @@ impl RuleRunner {
         self.judge(&entry).await.map(|()| true)
     }
 
-    /// Returns the next window, and counts unread windows that were removed.
+    /// Returns the next window, and counts windows that were removed before the rule could read them.
     fn next(&mut self, watched: &RetainedWindows) -> Option<WindowEntry> {
         let mut stored = self.stored.lock();
         if stored.instance != watched.origin.instance {
@@ -180,7 +180,7 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Makes the decision about a window, and stores it together with the position.
+    /// Makes the decision about a window, and stores it together with the rule's position.
     async fn decide(
         &mut self,
         pair: &JudgedPair,
@@ -277,7 +277,7 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Stores a probe's configuration before the change, so that it can be changed back in any case.
+    /// Stores a probe's configuration before the change, so that the change can be reverted in any case.
     async fn prepare(&self, action: &RuleAction) -> Result<Result<(), ActionError>, EngineError> {
         let RuleAction::Change(change) = action else { return Ok(Ok(())) };
         if self.stored.lock().changed.contains_key(&change.name) {
@@ -293,14 +293,15 @@ impl RuleRunner {
         Ok(Ok(()))
     }
 
-    /// Takes an action. After a failure that may pass it tries again, each time after a longer pause.
+    /// Takes an action. After a failure that may be temporary, it tries again, after longer and longer
+    /// pauses.
     async fn attempt(&mut self, action: &RuleAction, window: u64, index: usize) -> Result<(), ActionError> {
         let firing = FiringContext { window };
         let (mut attempt, mut ahead) = (1, self.ahead.take());
         loop {
             let ahead = ahead.take();
             let taken = match action {
-                // The courier sends it: a receiver may keep a message waiting.
+                // The courier sends the notification, because a receiver may answer slowly.
                 RuleAction::Notify(_) => return Ok(()),
                 RuleAction::Change(change) => {
                     let changed = self.stored.lock().changed.get(&change.name).cloned();
@@ -329,7 +330,7 @@ impl RuleRunner {
         }
     }
 
-    /// Changes the record, and waits until the store has it. After an error nothing has changed.
+    /// Changes the record, and waits until the store has the change. After an error nothing has changed.
     pub(super) async fn commit(
         &self,
         durable: Durable,

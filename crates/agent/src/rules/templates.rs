@@ -1,5 +1,5 @@
-//! Templates: configurations that rules deploy with values of windows in them. They are put before the rules that name them,
-//! and stay as long as a rule names them.
+//! Templates: configurations that rules deploy with values from windows filled in. A template is put before the rules that
+//! name it, and can't be deleted while a rule names it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::engine::probe::probe::Probe;
 use crate::rules::book::{PutOutcome, RuleBook};
 use crate::store::templates::StoredTemplate;
 
-/// The number of templates that there may be.
+/// The largest number of templates.
 const MOST_TEMPLATES: usize = 64;
-/// An interface that each machine has, for the check of a template that names none.
+/// An interface that every machine has. It serves the check of a template that names no interface.
 const SOME_INTERFACE: &str = "lo";
 
 impl RuleBook {
@@ -103,7 +103,7 @@ impl RuleBook {
         permitted(name, &placed, by).map(drop)
     }
 
-    /// Returns the rules that name a template, with the shapes of their windows.
+    /// Returns the rules that name a template, each with the shape of its windows.
     async fn shapes(&self, name: &str) -> Vec<(String, WindowShape)> {
         let mut shapes = Vec::new();
         for (rule, document) in self.documents() {
@@ -133,7 +133,7 @@ impl RuleBook {
         Ok(tokio::task::spawn_blocking(move || engine.deployer.store.template(&of)).await??)
     }
 
-    /// The rules that name a template.
+    /// Returns the rules that name a template.
     fn users(&self, name: &str) -> Vec<String> {
         let naming = |document: &RuleDocument| document.templates().any(|named| named == name);
         let users = self.documents().into_iter().filter(|(_, document)| naming(document));
@@ -147,7 +147,8 @@ impl RuleBook {
     }
 }
 
-/// Checks the expressions of a template. The windows of each rule that names it must have the values in it.
+/// Checks the expressions of a template. The windows of each rule that names the template must have the values in the
+/// expressions.
 fn check_expressions(config: &ConfigDocument, rules: &[(String, WindowShape)]) -> Result<(), Rejection> {
     check_template(config, None)?;
     let mut known = BTreeSet::new();

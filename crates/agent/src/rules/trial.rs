@@ -1,4 +1,4 @@
-//! A trial of a rule over the packets of captures. Nothing is changed.
+//! A trial of a rule over the packets of captures. The trial changes nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::rules::judge::{self, JudgedPair, ReadWindow, ShapedRule};
 pub struct TriedRule {
     pub rule: RuleDocument,
     pub probe: String,
-    /// The configuration of the probe, with the length of windows.
+    /// The configuration of the probe, including the length of windows.
     pub config: ConfigDocument,
 }
 

@@ -1,5 +1,5 @@
 //! The content of the files of probes and revisions. Each file contains the version of its format; a file of a later
-//! version is left to the twinprobe that wrote it. `golden/` has a file of each version so far.
+//! version stays unchanged. `golden/` has a file of each version so far.
 
 use std::io;
 
@@ -68,9 +68,8 @@ pub fn parse(bytes: &[u8]) -> Result<StoredProbe, Unread> {
     })
 }
 
-/// Returns the instance of a probe whose file has none, because an earlier version wrote the file. The
-/// instance is the time of the creation, and the file stays unchanged until it is written again with this
-/// instance.
+/// Returns the instance of a probe whose file has none, because an earlier version wrote the file. The instance is
+/// then the time of the probe's creation, and the file stays unchanged until it is written again with this instance.
 fn instance_of(file: &[u8]) -> String {
     hex(&Sha256::digest(file)[..16])
 }
@@ -141,7 +140,7 @@ mod tests {
         StoredProbe { config, lease: Some(lease), ..stored() }
     }
 
-    /// A probe whose record says for which packets its programs were loaded.
+    /// Returns a probe whose record says for which packets its programs were loaded.
     fn single() -> StoredProbe {
         let mut single = stored();
         let directions = single.running.iter_mut().flat_map(|running| &mut running.deployment.directions);

@@ -7,12 +7,13 @@ use twinprobe_store::{Connection, params};
 use crate::store::Store;
 use crate::store::error::StoreError;
 
-/// The most changes that are kept of a probe's name, and of all names. So a client that changes probes all the time
-/// can't fill the disk.
+/// The most changes that are kept for one name of a probe, and for all names together. So a client that changes probes all
+/// the time can't fill the disk.
 const EACH: u64 = 1000;
 const ALL: u64 = 50_000;
 
-/// Adds a change to the history, and removes those that are too old or too many. Part of the commit of the change itself.
+/// Adds a change to the history, and removes changes that are too old or too many. This is a part of the commit of the
+/// change itself.
 pub fn add(connection: &Connection, entry: &HistoryEntry, oldest: Timestamp) -> twinprobe_store::Result<()> {
     let time = entry.time.parse().unwrap_or_else(|_| Timestamp::now());
     // Numbers and strings alone can always be written.
@@ -33,13 +34,14 @@ pub fn add(connection: &Connection, entry: &HistoryEntry, oldest: Timestamp) -> 
 }
 
 impl Store {
-    /// The time before which no change is kept.
+    /// Returns the time before which no change is kept.
     pub fn oldest_change(&self) -> Timestamp {
         let kept = SignedDuration::try_from(self.keep_history).unwrap_or(SignedDuration::MAX);
         Timestamp::now().checked_sub(kept).unwrap_or(Timestamp::MIN)
     }
 
-    /// Returns up to `limit` of the newest changes that are kept, oldest first: those of the probe with this name, or all.
+    /// Returns up to `limit` of the newest changes that are kept, oldest first: the changes of the probe with this name,
+    /// or of all probes.
     pub fn history(&self, name: Option<&str>, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
         let sql = "SELECT record FROM history WHERE (?1 IS NULL OR name = ?1) AND time >= ?2 ORDER BY id DESC LIMIT ?3";
         let oldest = self.oldest_change().as_microsecond();

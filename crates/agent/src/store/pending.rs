@@ -8,7 +8,7 @@ use crate::store::record::{StoredProbe, StoredRevision};
 use crate::store::room::Dropped;
 use crate::store::{REVISIONS, Store, format, history};
 
-/// A state of a probe that is not yet the stored one. Dropping the value discards the state.
+/// A state of a probe that is about to become the stored state. A drop discards the state.
 #[derive(Debug)]
 #[must_use]
 pub struct PendingRecord<'a> {
@@ -17,17 +17,17 @@ pub struct PendingRecord<'a> {
     /// The number of the revision.
     pub number: u64,
     pub record: Vec<u8>,
-    /// The record of the revision; `None` if the store has it.
+    /// The record of the revision; `None` if the store already has the record.
     pub revision: Option<Vec<u8>>,
     /// The revisions that the commit removes.
     pub dropped: Dropped,
-    /// The change that the history shows; `None` if no request or file made it.
+    /// The change that the history shows; `None` if the change was made by neither a request nor a file.
     pub change: Option<HistoryEntry>,
 }
 
 impl Store {
-    /// Prepares the state of a probe, with its revision and the sender's `message`, for [`PendingRecord::commit`].
-    /// Makes its objects durable; they must have been kept.
+    /// Prepares the state of a probe for [`PendingRecord::commit`], with its revision and the sender's `message`.
+    /// Makes the probe's objects durable, which must already be stored.
     pub fn prepare(
         &self,
         name: &str,
@@ -60,8 +60,8 @@ impl Store {
 }
 
 impl PendingRecord<'_> {
-    /// Makes the state the stored one. After an error the store is unchanged, and the caller restores that
-    /// state in the kernel as well.
+    /// Makes this state the stored state. After an error the store is unchanged, and the caller must restore the
+    /// stored state in the kernel as well.
     pub fn commit(self) -> Result<(), StoreError> {
         let Self { store, name, number, record, revision, dropped, change: entry } = self;
         let oldest = store.oldest_change();

@@ -26,7 +26,7 @@ impl Store {
         })
     }
 
-    /// Replaces the pods. The new pods are on disk when this returns; after an error the old ones are.
+    /// Replaces the pods. When this returns, the new pods are on disk; after an error, the old pods are.
     pub fn keep_pods(&self, table: &PodTable) -> Result<(), StoreError> {
         let path = self.state_dir.join(FILE);
         let keep = || -> io::Result<()> {

@@ -17,14 +17,15 @@ pub struct StoredProbe {
     /// The id that the probe got when it was created; `None` if its file can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// The sender of the configuration; `None` if a version that did not ask has written the file.
+    /// The sender of the configuration; `None` if an earlier version, which had no senders, has written the
+    /// file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pushed_by: Option<String>,
     pub config: ConfigDocument,
-    /// The lease of a probe, which is removed at its end; `None` if the probe has no end.
+    /// The lease, at whose end the probe is removed; `None` if the probe has no end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<StoredLease>,
-    /// `None` for a probe that was never deployed by this version.
+    /// The deployment; `None` if this version has never deployed the probe.
     pub running: Option<StoredDeployment>,
 }
 
@@ -44,7 +45,7 @@ impl StoredProbe {
 pub struct StoredLease {
     /// The time when the lease was granted, by the wall clock, RFC 3339.
     pub granted: String,
-    /// The same time by CLOCK_BOOTTIME in nanoseconds, for the boot with the id `boot_id`; 0 if it is not known.
+    /// The same time by CLOCK_BOOTTIME, in nanoseconds, for the boot with the id `boot_id`; 0 if it is unknown.
     pub boot_ns: u64,
     pub boot_id: String,
     pub duration_ns: u64,
@@ -55,7 +56,8 @@ pub struct StoredDeployment {
     pub deployment: Deployment,
     /// The digest of each direction's object, by the direction's name.
     pub objects: BTreeMap<String, String>,
-    /// The cost that a trial found before the deployment; `None` if an earlier version has deployed it.
+    /// The cost that a trial has found before the deployment; `None` if an earlier version has deployed the
+    /// probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<ProbeCost>,
 }

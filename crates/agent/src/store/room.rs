@@ -1,6 +1,6 @@
-//! The room on the disk that probes take beside their windows: configurations, revisions and compiled
-//! sources. A change first removes the oldest revisions, as with too many revisions. If that is not enough,
-//! the daemon refuses the change.
+//! The room on the disk that probes take beside their windows: configurations, revisions and compiled sources. If there is
+//! too little room for a change, the oldest revisions are removed first. If that is not enough, the daemon refuses the
+//! change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,11 @@ use crate::store::{REVISIONS, Store};
 
 /// The size in bytes of a record without its configuration: the deployment, with the ids of its maps.
 const RECORD: u64 = 16 << 10;
-/// Changes leave this many times as much room free as windows do, so that a disk full of configurations has room for
-/// windows.
+/// The factor between the room that changes leave free and the room that windows leave free, so that a disk full of
+/// configurations has room for windows.
 const KEEP_FREE_TIMES: u64 = 2;
 
-/// The rows and files that a probe needs next.
+/// The rows and files that a change of a probe is about to add.
 #[derive(Debug)]
 pub struct WantedRoom<'a> {
     pub name: &'a str,
@@ -30,7 +30,7 @@ pub struct WantedRoom<'a> {
     pub objects: Vec<&'a [u8]>,
 }
 
-/// The revisions that are removed: for each probe all up to this number.
+/// The revisions that are removed: for each probe, the number up to which all revisions are removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dropped(pub BTreeMap<String, u64>);
 
@@ -44,7 +44,7 @@ pub enum RoomError {
     Disk(#[from] io::Error),
 }
 
-/// The stored bytes, without windows.
+/// The sizes of everything that is stored, without windows.
 #[derive(Debug, Default)]
 struct Used {
     /// The sizes of the revisions of each probe, the oldest first.
@@ -64,14 +64,15 @@ impl Used {
         self.revisions.get(name).into_iter().flatten().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Takes the oldest revision of a probe out, but never one of the `kept` newest. Returns its number.
+    /// Removes the oldest revision of a probe, but never one of its `kept` newest revisions. Returns the number of the
+    /// removed revision.
     fn drop_oldest(&mut self, name: &str, kept: usize) -> Option<(u64, u64)> {
         let revisions = self.revisions.get_mut(name)?;
         (revisions.len() > kept).then(|| revisions.remove(0))
     }
 
-    /// The probe whose earlier revisions take the most. The newest revision of a probe runs, except for the probe that
-    /// gets a new one now.
+    /// Returns the probe whose earlier revisions take the most room. The newest revision of a probe does not count, because
+    /// it runs. For the probe `own`, which gets a new revision now, all revisions count.
     fn largest(&self, own: &str) -> Option<String> {
         let earlier = |(name, revisions): (&String, &Vec<(u64, u64)>)| {
             let kept = usize::from(name != own);
@@ -84,8 +85,8 @@ impl Used {
 }
 
 impl Store {
-    /// Finds the revisions that must be removed to make room for a change, within `--max-stored-bytes` and on
-    /// the disk. This function changes nothing. Nothing else may change during the call.
+    /// Finds the revisions that must be removed to make room for a change, within `--max-stored-bytes` and on the disk.
+    /// This function changes nothing, and nothing else may change during the call.
     pub fn find_room(&self, wanted: &WantedRoom<'_>, limits: &RequestLimits) -> Result<Dropped, RoomError> {
         let (name, limit) = (wanted.name, limits.max_stored_bytes);
         let mut used = self.used()?;
@@ -142,8 +143,8 @@ impl Store {
         }
     }
 
-    /// Tells why the disk has no room for rows and files of these sizes; `None` if it has. `freed` is the size of rows that
-    /// the same change removes.
+    /// Returns the reason why the disk has no room for rows and files of these sizes; `None` if it has room. `freed` is the
+    /// size of the rows that the same change removes.
     fn expect_room(&self, rows: u64, files: u64, freed: u64, keep_free: u64) -> io::Result<Option<String>> {
         let room = room(&self.state_dir, keep_free)?;
         let keep = room.keep_free.saturating_mul(KEEP_FREE_TIMES);

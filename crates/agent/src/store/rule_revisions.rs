@@ -1,5 +1,5 @@
-//! The table `rule_revisions`: the earlier and present documents of rules. One commit holds a rule and its newest
-//! document.
+//! The table `rule_revisions`: the earlier and present documents of rules. A rule and its newest document are stored in one
+//! commit.
 
 use serde::{Deserialize, Serialize};
 use twinprobe_api::{RuleDocument, RuleRevision};
@@ -9,13 +9,13 @@ use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::store::rules::{StoredRule, write};
 
-/// The number of documents of a rule that are kept, and their size together in bytes. A rule can go back by one revision
-/// however large its documents are.
+/// The number of documents of a rule that are kept, and the size of these documents together in bytes. A rule can always go
+/// back by one revision, even if its documents are larger.
 const REVISIONS: u64 = 32;
 const BYTES: u64 = 4 << 20;
 const LEAST: usize = 2;
 
-/// A document of a rule, and who put it.
+/// A document of a rule, with the name of its sender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredRuleRevision {
     /// RFC 3339.
@@ -27,7 +27,7 @@ pub struct StoredRuleRevision {
 }
 
 impl StoredRuleRevision {
-    /// Returns the document of a rule that is put now.
+    /// Returns the document of a rule that is being put.
     pub fn now(rule: &StoredRule, message: Option<String>) -> Self {
         let (pushed_by, document) = (rule.pushed_by.clone(), rule.document.clone());
         Self { created: jiff::Timestamp::now().to_string(), pushed_by, message, document }
@@ -93,7 +93,8 @@ fn shown(revision: u64, current: u64, kept: StoredRuleRevision) -> RuleRevision 
     RuleRevision { revision, created, pushed_by, message, current: revision == current, rule: document }
 }
 
-/// Removes the oldest documents of a rule that are too many or too large together. `newest` is the last one.
+/// Removes the oldest documents of a rule if there are too many, or if they are too large together. `newest` is the number of
+/// the last document.
 fn drop_oldest(connection: &Connection, name: &str, newest: u64) -> twinprobe_store::Result<()> {
     let sizes: Vec<(u64, u64)> = {
         let sql =
@@ -146,7 +147,7 @@ mod tests {
     fn the_newest_documents_are_kept_within_their_number_and_size() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), Duration::ZERO).unwrap();
-        // A rule of an earlier version has one document, its own.
+        // A rule that an earlier version has stored has only its present document.
         store.keep_rule("r", &rule(7, ""), Durable::Now).unwrap();
         assert_eq!(kept(&store, 7), [7]);
         for revision in 8..=50 {

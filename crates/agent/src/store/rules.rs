@@ -1,5 +1,5 @@
-//! The table `rules`: a record for each rule, with its memory of the windows that it has judged. One commit
-//! holds a decision and the position in the windows, so that a rule judges each window once.
+//! The table `rules`: a record for each rule, with its state after the windows that it has judged. A decision and
+//! the position in the windows are stored in one commit, so that a rule judges each window once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::store::error::StoreError;
 
 /// The number of firings that a rule remembers.
 const FIRINGS: usize = 50;
-/// The word in a rule for the previous window.
+/// The word with which a rule refers to the previous window.
 const PREVIOUS: &str = "previous";
 /// The version of records.
 const VERSION: u64 = 1;
@@ -26,25 +26,25 @@ pub struct StoredRule {
     /// The time when the rule was first put, RFC 3339.
     pub created: String,
     pub pushed_by: String,
-    /// The name of the role of the actions.
+    /// The name of the role with which the rule takes its actions.
     pub role: String,
     pub document: RuleDocument,
-    /// The probe whose windows have the numbers in `state`.
+    /// The instance of the probe whose windows have the numbers in `state`.
     pub instance: String,
     pub state: RuleState,
     /// The last window that the rule has judged; `None` before the first one.
     #[serde(default)]
     pub judged: Option<u64>,
-    /// The actions of the last firing, if they are not all taken.
+    /// The actions of the last firing, unless all of them are taken.
     pub pending: Option<PendingActions>,
-    /// True if the daemon must remove the probes of `made` and change those of `changed` back.
+    /// True if the daemon must remove the probes in `made` and revert the changes of the probes in `changed`.
     pub is_ending: bool,
-    /// The probes that the rule has deployed and not ended.
+    /// The probes that the rule has deployed and not removed yet.
     pub made: BTreeSet<String>,
-    /// The probes that the rule has changed, or is about to change, and not changed back.
+    /// The probes that the rule has changed, or is about to change. Their changes are not reverted yet.
     #[serde(default)]
     pub changed: BTreeMap<String, ChangedProbe>,
-    /// The windows that were removed before the rule could judge them.
+    /// The number of windows that were removed before the rule could judge them.
     pub missed: u64,
     pub last_error: Option<String>,
     /// The reason why a condition had no value in the last window.
@@ -59,7 +59,7 @@ pub struct StoredRule {
 /// A notification that has not arrived yet. It has the identity of its firing, so that receivers recognize repeats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredNotification {
-    /// The watched probe, and its instance.
+    /// The name of the watched probe, and its instance.
     pub probe: String,
     pub instance: String,
     pub window: u64,
@@ -68,26 +68,26 @@ pub struct StoredNotification {
     /// The number of the action in the rule.
     pub index: usize,
     pub url: String,
-    /// The attempts that have failed.
+    /// The number of attempts that have failed.
     pub attempts: u32,
     pub error: Option<String>,
 }
 
-/// A probe before and after a change. The record has it before the change is made.
+/// The configurations of a probe before and after a change. The record contains them before the change is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangedProbe {
     pub before: ConfigDocument,
     pub after: ConfigDocument,
 }
 
-/// Actions that are being taken. After a crash the daemon takes the first unfinished action again: either a
-/// repeat of it changes nothing, or it carries the identity of the firing.
+/// Actions of a firing that are being taken. After a crash the daemon takes the first unfinished action again: the
+/// second attempt changes nothing, or carries the identity of the firing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingActions {
     /// The number of the window.
     pub window: u64,
     pub actions: Vec<RuleAction>,
-    /// The number of actions that are taken.
+    /// The number of actions that have been taken.
     pub done: usize,
 }
 
@@ -116,23 +116,24 @@ impl StoredRule {
         }
     }
 
-    /// Returns the window before the window `seq`, if the rule compares windows and has judged that one.
+    /// Returns the number of the window before the window `seq`, if the rule compares windows and has judged that
+    /// window.
     pub fn before(&self, seq: u64) -> Option<u64> {
         self.judged.filter(|judged| judged + 1 == seq).filter(|_| self.compares())
     }
 
-    /// Tells whether a condition or an action may name the window before.
+    /// Tells whether a condition or an action may refer to the previous window.
     fn compares(&self) -> bool {
         serde_json::to_string(&self.document).is_ok_and(|text| text.contains(PREVIOUS))
     }
 
-    /// Returns the number of the last window that the rule does not need any more.
+    /// Returns the number of the last window that the rule no longer needs.
     pub fn unneeded(&self) -> u64 {
         let window = self.state.window;
         self.before(window + 1).map_or(window, |before| before - 1)
     }
 
-    /// Returns the probes that the rule has deployed, or may have.
+    /// Returns the probes that the rule has deployed, or may have deployed.
     pub fn begun(&self) -> BTreeSet<String> {
         let pending = self.pending.iter().flat_map(|pending| &pending.actions);
         let pending = pending.filter_map(|action| match action {
@@ -144,7 +145,7 @@ impl StoredRule {
         self.made.iter().cloned().chain(pending).collect()
     }
 
-    /// Takes the place of an earlier rule of the name. The actions of the earlier rule end.
+    /// Replaces an earlier rule of the same name. The actions of the earlier rule end.
     pub fn follow(&mut self, earlier: &Self) {
         self.revision = earlier.revision + 1;
         self.created.clone_from(&earlier.created);
@@ -162,13 +163,13 @@ impl StoredRule {
         firings.find(|firing| firing.window == window && firing.time == time).map(change);
     }
 
-    /// The time of the firing at a window.
+    /// Returns the time of the firing at a window.
     pub fn time_of(&self, window: u64) -> String {
         let firing = self.firings.iter().rev().find(|firing| firing.window == window);
         firing.map(|firing| firing.time.clone()).unwrap_or_default()
     }
 
-    /// Notes the end of a firing's actions, once all are taken and all notifications have arrived.
+    /// Notes the end of a firing's actions, once all actions are taken and all notifications have arrived.
     pub fn settle(&mut self, window: u64, time: &str) {
         let is_pending = self.pending.as_ref().is_some_and(|pending| pending.window == window);
         let is_waiting = self.outbox.iter().any(|waiting| waiting.window == window && waiting.time == time);
@@ -181,7 +182,7 @@ impl StoredRule {
         }
     }
 
-    /// The notifications that have not arrived yet, for readers.
+    /// Returns the notifications that have not arrived yet, in the form for clients.
     pub fn notifications(&self) -> Vec<RuleNotification> {
         let shown = |waiting: &StoredNotification| RuleNotification {
             window: waiting.window,
@@ -192,14 +193,14 @@ impl StoredRule {
         self.outbox.iter().map(shown).collect()
     }
 
-    /// Remembers a firing, and forgets the oldest.
+    /// Records a firing, and forgets the oldest one if there are too many.
     pub fn fired(&mut self, firing: RuleFiring) {
         self.firings.push(firing);
         let too_many = self.firings.len().saturating_sub(FIRINGS);
         self.firings.drain(..too_many);
     }
 
-    /// Stops the rule for good, and ends its actions.
+    /// Stops the rule permanently, and ends its actions.
     pub fn stop(&mut self, reason: String) {
         self.last_error = Some(reason.clone());
         self.state.stopped = Some(reason);
@@ -210,7 +211,7 @@ impl StoredRule {
 }
 
 impl Store {
-    /// Reads all rules, sorted by name. A record that can't be read is left as it is, and its rule does not run.
+    /// Reads all rules, sorted by name. A record that can't be read stays unchanged, and its rule does not run.
     pub fn rules(&self) -> Result<Vec<(String, StoredRule)>, StoreError> {
         let records = self.read("the rules", |connection| {
             let mut statement = connection.prepare("SELECT name, record FROM rules ORDER BY name")?;
@@ -248,7 +249,7 @@ impl Store {
         written.map_err(|source| StoreError::Write { what, source })
     }
 
-    /// Removes a rule, with the documents that it has had.
+    /// Removes a rule, together with its present and earlier documents.
     pub fn forget_rule(&self, name: &str) -> Result<(), StoreError> {
         let of = name.to_owned();
         let change = move |connection: &Connection| {

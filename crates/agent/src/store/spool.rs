@@ -1,5 +1,5 @@
-//! Files for uploads and rows that are too large for the memory. They have no name, so the kernel removes them with
-//! their last descriptor.
+//! Files for uploads and rows that are too large for the memory. They have no name, so that the kernel removes them
+//! when their last descriptor is closed.
 
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::StatVfs;
 
-/// The room that is left free on the disk is at most this part of the disk, as for windows.
+/// The room that must stay free is at most 1 / KEEP_FREE_PART of the disk, as for windows.
 const KEEP_FREE_PART: u64 = 20;
 
-/// The room of a file system, in bytes.
+/// The size of a file system and its free room, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskRoom {
     pub free: u64,
@@ -35,7 +35,7 @@ pub fn room(directory: &Path, keep_free: u64) -> io::Result<DiskRoom> {
 #[derive(Clone, Debug)]
 pub struct Spools {
     pub directory: PathBuf,
-    /// The bytes of the disk that spooled files leave free.
+    /// The number of bytes that spooled files leave free on the disk.
     pub keep_free: u64,
 }
 
@@ -67,12 +67,12 @@ impl Spool {
         self.file.write_all(bytes)
     }
 
-    /// Returns the file to be read at any place while it is being written.
+    /// Returns a second handle of the file, which can be read at any place during the writing.
     pub fn reader(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Returns the file, to be read from its beginning.
+    /// Returns the finished file, for reading from its beginning.
     pub fn finish(mut self) -> io::Result<File> {
         self.file.rewind()?;
         Ok(self.file)

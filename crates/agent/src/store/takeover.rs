@@ -1,6 +1,7 @@
 //! The state of an earlier version, which had files instead of the store: `probes/NAME.json`,
 //! `expired/NAME.json` and `revisions/NAME/N.json` with the store's records, and `windows/NAME/`. One
-//! transaction takes it over, and then the files are removed. Nothing changes if a file can't be read.
+//! transaction takes over this state, and then the files are removed. Nothing changes if a file can't
+//! be read.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -82,7 +83,8 @@ pub fn take_over(state_dir: &Path, database: &Arc<Database>) -> Result<(), Store
     Ok(())
 }
 
-/// Reads the files of a directory with this ending, by their names without it.
+/// Reads the files in a directory whose names have this ending. Returns their content by their names
+/// without the ending.
 fn records(directory: &Path, ending: &str) -> io::Result<NamedRecords> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NamedRecords::new()),

@@ -7,20 +7,21 @@ use twinprobe_store::{Connection, Durable, OptionalExtension as _, params};
 use crate::store::Store;
 use crate::store::error::StoreError;
 
-/// A template as the store has it.
+/// A template in the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredTemplate {
     pub revision: u64,
-    /// The time when it was first put, RFC 3339.
+    /// The time when the template was first put, RFC 3339.
     pub created: String,
-    /// The time when its configuration was put, RFC 3339.
+    /// The time when the present configuration of the template was put, RFC 3339.
     pub changed: String,
     pub pushed_by: String,
     pub config: ConfigDocument,
 }
 
 impl Store {
-    /// Reads all templates, sorted by name. One that can't be read is left out, and can be put again.
+    /// Reads all templates, sorted by name. A template that can't be read is left out, and can be put
+    /// again.
     pub fn templates(&self) -> Result<Vec<(String, StoredTemplate)>, StoreError> {
         let records = self.read("the templates", |connection| {
             let mut statement =
@@ -34,7 +35,7 @@ impl Store {
         Ok(parsed.flatten().collect())
     }
 
-    /// Reads a template; `None` if there is none of this name.
+    /// Reads a template; `None` if there is no template of this name.
     pub fn template(&self, name: &str) -> Result<Option<StoredTemplate>, StoreError> {
         let record = self.read("a template", |connection| {
             let mut statement = connection.prepare_cached("SELECT record FROM templates WHERE name = ?1")?;

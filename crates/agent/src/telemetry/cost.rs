@@ -1,4 +1,4 @@
-//! The families about the cost of probes.
+//! The metric families about the cost of probes.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ struct OfPlace {
     hook: String,
 }
 
-/// Adds the costs from trials before the attachment, and those measured since. A program that was not run has
-/// no time.
+/// Adds the costs that trials before the attachment have found, and the costs that were measured since. A
+/// program that was not run has no time.
 pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, registry: &mut Registry) {
     let [instructions, verified, stack] = [(); 3].map(|()| Family::<OfDirection, Amount<u64>>::default());
     let time = Family::<OfDirection, Amount<f64>>::default();
@@ -68,7 +68,7 @@ pub fn register<'a>(costs: impl Iterator<Item = (&'a String, &'a CostStatus)>, r
     registry.register("twinprobe_probe_live_packets", help, packets);
 }
 
-/// Adds the limits of programs' time per packet from the configuration.
+/// Adds the limits for programs' time per packet in the configuration.
 pub fn register_budgets<'a>(
     budgets: impl Iterator<Item = (&'a String, &'a BTreeMap<Direction, u64>)>,
     registry: &mut Registry,
@@ -84,8 +84,8 @@ pub fn register_budgets<'a>(
     registry.register("twinprobe_probe_max_seconds_per_packet", help, most);
 }
 
-/// Returns nanoseconds in seconds: the quotient is the nearest number to the decimal fraction, a product is
-/// not.
+/// Converts nanoseconds to seconds. A division gives the number nearest to the decimal fraction, while a
+/// multiplication does not.
 fn seconds(nanoseconds: f64) -> f64 {
     nanoseconds / 1e9
 }

@@ -1,4 +1,4 @@
-//! The counters of each probe, by its name: they survive a replacement and end with DELETE.
+//! The counters of each probe, by the name of the probe. They survive a replacement, and end with a DELETE.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use twinprobe_windows::ClosedBy;
 
-/// The buckets of grace periods in seconds: from those of an idle machine to those that wait for a busy CPU.
+/// The buckets for the durations of grace periods, in seconds: from those on an idle machine to those that
+/// wait for a busy CPU.
 const QUIESCE: [f64; 13] = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1];
 
-/// The label of a metric of one probe.
+/// The label that names the probe of a metric.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfProbe {
     pub probe: String,
@@ -39,12 +40,12 @@ pub struct ProbeFamilies {
 /// The counters of one probe.
 #[derive(Debug)]
 pub struct Counters {
-    /// Pages of `GET /metrics` that lack the probe or a part of it.
+    /// The number of pages of `GET /metrics` that lack the probe or a part of it.
     pub read_failures: Counter,
     closed: [Counter; ClosedBy::ALL.len()],
-    /// Windows that could not be closed.
+    /// The number of windows that could not be closed.
     pub close_failures: Counter,
-    /// Windows that the clock has closed too late.
+    /// The number of windows that the clock has closed too late.
     pub ticks_missed: Counter,
     quiesce: Histogram,
 }
@@ -86,7 +87,7 @@ impl ProbeFamilies {
 }
 
 impl Counters {
-    /// Makes counters at zero that `GET /metrics` shows from now on.
+    /// Makes counters with the value zero, which `GET /metrics` shows from now on.
     pub fn new(families: &ProbeFamilies, probe: &str) -> Self {
         let label = OfProbe { probe: probe.to_owned() };
         Self {
@@ -100,7 +101,7 @@ impl Counters {
         }
     }
 
-    /// Counts a window that was closed and its grace period.
+    /// Counts a window that was closed, and the duration of its grace period.
     pub fn closed(&self, by: ClosedBy, quiesce: Duration) {
         self.closed[by as usize].inc();
         // A probe without twins does not wait for CPUs.
@@ -110,8 +111,8 @@ impl Counters {
     }
 }
 
-/// A gauge of whole or fractional numbers.
+/// A gauge of integers or floats.
 pub type Amount<N> = Gauge<N, AtomicU64>;
 
-/// A counter whose value is set from another module's count.
+/// A counter whose value is copied from the count of another module.
 pub type Total<N> = Counter<N, AtomicU64>;

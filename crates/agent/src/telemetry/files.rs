@@ -11,7 +11,7 @@ struct OfFile {
     file: String,
 }
 
-/// The family that tells which files could not be deployed.
+/// The family that shows which files could not be deployed.
 #[derive(Debug)]
 pub struct ProbeFiles(Family<OfFile, Amount<u64>>);
 
@@ -27,7 +27,7 @@ impl ProbeFiles {
         self.0.get_or_create(&OfFile { file: file.to_owned() }).set(u64::from(failed));
     }
 
-    /// Leaves out a file that was removed.
+    /// Removes a deleted file from the family.
     pub fn forget(&self, file: &str) {
         self.0.remove(&OfFile { file: file.to_owned() });
     }

@@ -1,5 +1,5 @@
 //! Counters of requests by route and method. All paths without a route count as one path, and all unknown
-//! methods as one method: otherwise clients could make up labels without end.
+//! methods as one method: otherwise clients could make any number of labels.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use twinprobe_serve::ConnectionCounts;
 
-/// The buckets of answer times in seconds; the last ones are for long polls.
+/// The buckets of answer times in seconds. The last ones are for requests that wait for windows.
 const SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0];
 

@@ -1,4 +1,4 @@
-//! The daemon about itself.
+//! The metrics of the daemon about itself.
 
 pub mod cost;
 pub mod counters;

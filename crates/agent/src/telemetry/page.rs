@@ -1,4 +1,5 @@
-//! The page of the daemon's own metrics: the counters, and the states collected now.
+//! The page of the daemon's own metrics: counters, and states that are collected when the page is
+//! made.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +17,17 @@ use crate::telemetry::cost::{self, OfDirection};
 use crate::telemetry::counters::{Amount, OfProbe, Total};
 use crate::telemetry::registry::Telemetry;
 
-/// The state of a probe when the page is made.
+/// The state of a probe at the time of the page.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeFacts {
     pub name: String,
     pub origin: Arc<DocumentOrigin>,
-    /// The sampling rate of the program, one packet in this many, by direction.
+    /// The sampling rate of the program by direction: one packet out of this many.
     pub samples: BTreeMap<Direction, u64>,
-    /// The most nanoseconds that the program may take for a packet, by direction.
+    /// The most nanoseconds that the program may take per packet, by direction.
     pub budgets: BTreeMap<Direction, u64>,
-    /// The retained windows that each collector of the configuration has not acknowledged.
+    /// The number of retained windows that each collector of the configuration has not
+    /// acknowledged.
     pub lags: Vec<(String, u64)>,
     pub running: bool,
     pub windows: WindowStatistics,
@@ -39,13 +41,13 @@ pub struct ProbeFacts {
     pub pods: BTreeMap<String, PodNames>,
 }
 
-/// An interface and hook of a probe's configuration.
+/// An interface and a hook that a probe's configuration selects.
 #[derive(Clone, Debug)]
 pub struct AttachmentFacts {
     pub interface: String,
     pub hook: Hook,
     pub attached: bool,
-    /// The number of times that the attachment was made again after another program had removed it.
+    /// The number of times that the attachment was restored after another program had removed it.
     pub repairs: u64,
 }
 

@@ -10,7 +10,7 @@ use twinprobe_kernel::clock;
 
 use crate::telemetry::counters::{Amount, Total};
 
-/// The facts about the process that `/proc` does not tell.
+/// The facts about the process that `/proc` does not show.
 #[derive(Debug)]
 pub struct Process {
     /// The start of the daemon in seconds since 1970.
@@ -23,7 +23,7 @@ impl Process {
         Self { started: now.as_secs_f64() }
     }
 
-    /// Adds the metrics of the process; leaves out those that `/proc` does not show.
+    /// Adds the metrics of the process, except those that `/proc` does not show.
     pub fn register(&self, registry: &mut Registry) {
         let cpu = Total::<f64>::default();
         cpu.inc_by(clock::process_cpu().as_secs_f64());

@@ -1,4 +1,4 @@
-//! The daemon's own metrics at `GET /metrics`. Counters are kept as things happen; states that other modules hold are
+//! The daemon's own metrics at `GET /metrics`. Counters change when something happens; states of other modules are
 //! collected when the page is made.
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// Returns the counters of a probe, new ones at zero if there are none yet.
+    /// Returns the counters of a probe; makes new counters with the value zero if there are none.
     pub fn probe(&self, name: &str) -> Arc<Counters> {
         let mut probes = self.probes.lock();
         let counters =
@@ -70,7 +70,7 @@ impl Telemetry {
         Arc::clone(counters)
     }
 
-    /// Forgets a probe. Its counters are not shown any more, even if others still hold them.
+    /// Forgets a probe. The page does not show its counters any more, even if other code still has them.
     pub fn forget(&self, name: &str) {
         let mut probes = self.probes.lock();
         if probes.remove(name).is_some() {

@@ -28,7 +28,7 @@ const BLOCK_HEAD: usize = 8;
 pub struct Blocks {
     reader: Box<dyn PcapReaderIterator + Send>,
     section: Section,
-    /// The bytes of the block that the last packet is in.
+    /// The number of bytes of the block that contains the last packet.
     taken: usize,
     cut_off: bool,
 }
@@ -116,7 +116,7 @@ impl Section {
             }
             PcapBlockOwned::NG(_) => return Ok(None),
         };
-        // The blocks of pcapng contain the start of the next one, for any content.
+        // A block of pcapng contains the start of the next block, whatever its content is.
         let link = if record.captured > LONGEST { CaptureLink::TooLong } else { record.link };
         Ok(Some(CaptureRecord { link, ..record }))
     }

@@ -26,7 +26,7 @@ enum Resolution {
 impl Interface {
     pub fn of_pcap(header: &PcapHeader) -> Self {
         Self {
-            // The upper bits are about the frame check sequence.
+            // The upper bits describe the frame check sequence.
             link_type: Linktype(header.network.0 & 0xffff),
             resolution: Resolution::TenTo(if header.is_nanosecond_precision() { 9 } else { 6 }),
             offset: 0,

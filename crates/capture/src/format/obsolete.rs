@@ -4,7 +4,7 @@ use twinprobe_ebpf_common::Direction;
 
 /// The type of the block.
 const TYPE: u32 = 2;
-/// The bytes of the block before those of the packet.
+/// The number of bytes of the block before the bytes of the packet.
 pub const HEAD: usize = 20;
 /// The option of a packet that has its direction in the two lowest bits.
 pub const FLAGS: u16 = 2;
@@ -56,7 +56,8 @@ impl Words {
 
 /// Reads the content of a block; `None` if it is shorter than its length field.
 pub fn parse(words: Words, block: &[u8]) -> Option<ObsoletePacket> {
-    // A short number of the interface, then the number of packets lost before this one.
+    // The block has a short number of the interface, and then the number of packets lost before this
+    // packet.
     let captured = words.word(block, 12)? as usize;
     let options = block.get(HEAD..)?.get(captured..)?;
     let options = options.get(captured.next_multiple_of(OPTION) - captured..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A packet in the file, before its link type matters.
+//! A packet in the file, before its link type is evaluated.
 
 use twinprobe_ebpf_common::Direction;
 

@@ -9,7 +9,8 @@ pub const MAGIC: [u8; 8] = *b"snoop\0\0\0";
 /// The size of a file's head and of a packet's head, in bytes.
 const FILE_HEAD: usize = 16;
 const PACKET_HEAD: usize = 24;
-/// The numbers of Ethernet: with a length, or a type, in its header. Both are in one format today.
+/// The two numbers of Ethernet: with a length in its header, and with a type. Today both are the
+/// same format.
 const ETHERNET: [u32; 2] = [0, 4];
 /// The link type of Ethernet in other formats.
 const ETHERNET_TYPE: i32 = 1;

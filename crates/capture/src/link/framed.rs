@@ -44,7 +44,7 @@ pub enum UnfitFrame {
 }
 
 impl UnfitFrame {
-    /// The name of the reason; `None` if the kind of link says it.
+    /// The name of the reason; `None` if the name of the link's type already tells the reason.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::LinkType => return None,

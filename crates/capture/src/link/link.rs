@@ -10,7 +10,7 @@ use crate::link::wireless;
 
 const NULL: i32 = 0;
 const ETHERNET: i32 = 1;
-/// Numbers of [`RAW`] that some systems write.
+/// Numbers that some systems write instead of [`RAW`].
 const RAW_OF_OTHERS: [i32; 2] = [12, 14];
 const RAW: i32 = 101;
 const WIRELESS: i32 = 105;
@@ -86,7 +86,7 @@ pub fn content(link: CaptureLink, bytes: &[u8], length: u32) -> Result<LinkConte
     Ok(LinkContent::Framed(framed))
 }
 
-/// An IP packet that begins at `start`. The kind of link may tell the version.
+/// Returns an IP packet that begins at `start`. The kind of link may determine the version of IP.
 fn ip(bytes: &[u8], start: usize, length: u32, only: Option<u16>) -> Result<Framed, UnfitFrame> {
     let found = match bytes.get(start).map(|first| first >> 4) {
         Some(4) => IPV4,
@@ -138,7 +138,7 @@ fn cooked(bytes: &[u8], length: u32) -> Result<Framed, UnfitFrame> {
 
 fn cooked_2(bytes: &[u8], length: u32) -> Result<Framed, UnfitFrame> {
     let header: &[u8; 20] = bytes.first_chunk().ok_or(UnfitFrame::Header)?;
-    // Two bytes without a meaning, and the four of the interface's index.
+    // The header has two bytes without a meaning, and the four bytes of the interface's index.
     let [p0, p1, _, _, _, _, _, _, i0, i1, kind, address_length, address @ ..] = *header;
     let cooked = Cooked {
         kind: kind.into(),
@@ -160,7 +160,8 @@ impl Cooked {
             _ if self.protocol < FIRST_TYPE => return Err(UnfitFrame::NotIp),
             _ => self.with_addresses(Framed::new(self.protocol, self.size, bytes.len(), length)),
         };
-        // The receiver: this host, all, several, another host (seen by a promiscuous interface), or none: this host has sent the packet.
+        // The receiver of the packet: this host, all hosts, several, another host (seen by a promiscuous interface), or none,
+        // because this host has sent the packet.
         framed.direction = match self.kind {
             0..=3 => Some(Direction::Ingress),
             4 => Some(Direction::Egress),
@@ -169,7 +170,7 @@ impl Cooked {
         Ok(framed)
     }
 
-    /// The header has only the sender's address. The code knows the broadcast address without it.
+    /// The header has only the sender's address. A broadcast packet gets the broadcast address as its receiver.
     fn with_addresses(&self, framed: Framed) -> Framed {
         let source = self.address.first_chunk().filter(|address| address.len() == self.address_length);
         let source: Mac = source.copied().unwrap_or_default();

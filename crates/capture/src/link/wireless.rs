@@ -37,7 +37,7 @@ pub fn radiotap(bytes: &[u8], start: usize, length: u32) -> Result<Framed, Unfit
     let flags = flags(header).ok_or(UnfitFrame::Header)?;
     let (mut end, mut length) = (bytes.len(), length);
     if flags & WITH_CHECK != 0 {
-        // An incomplete frame has lost its end already.
+        // A frame that was cut off when it was captured has already lost the check at its end.
         let on_link = (length as usize).saturating_sub(CHECK);
         end = end.min(on_link);
         length = u32::try_from(on_link).unwrap_or(length);

@@ -153,7 +153,8 @@ fn data_frames_of_802_11_that_carry_ip_are_read() {
         wireless(0, 1, &[], SNAP, &v4),
         wireless(8, 2, &[0, 0], SNAP, &v4),
         wireless(8, 0x83, &[0; 6], [0xaa, 0xaa, 3, 0, 0, 0xf8], &v4),
-        // A beacon, no data, encrypted data, several frames in one, a later fragment, another protocol, an end.
+        // A beacon, a frame without data, encrypted data, several frames in one, a later fragment, another
+        // protocol, and a frame that ends too early.
         [&[0x80, 0][..], &[0; 60]].concat(),
         wireless(4, 0, &[], SNAP, &v4),
         wireless(0, 0x40, &[], SNAP, &v4),

@@ -58,7 +58,7 @@ fn by_key(metric: &Value) -> HashMap<String, &Value> {
     entries.map(|entry| (entry["key"].to_string(), &entry["value"])).collect()
 }
 
-/// Replaces each number by its growth per second. A number that has become smaller began anew.
+/// Replaces each number by its growth per second. A number that has become smaller was reset.
 fn rate(value: &mut Value, before: Option<&Value>, seconds: f64) {
     match value {
         Value::Number(number) => {

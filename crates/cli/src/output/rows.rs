@@ -44,7 +44,7 @@ struct MetricTable {
     /// The words after the name.
     about: String,
     table: TextTable,
-    /// The column by which the rows are sorted unless somebody asks for another one.
+    /// The column by which the rows are sorted by default.
     order: Option<String>,
     /// The line about the entries that are left out.
     others: Option<String>,
@@ -204,7 +204,7 @@ fn plain(value: &Value) -> String {
 fn shown(direction: &str, name: &str, metric: &Value, wide: bool) -> MetricTable {
     let title = format!("{direction} {name}");
     let about = about(metric);
-    // A rate does not count values.
+    // A number that is a rate does not count values.
     if let Some(all) = histogram::distributions(metric).filter(|_| metric[PER_SECOND] != true) {
         let table = histogram::table(name, &all, wide);
         let foot = histogram::percentiles(name, &all).or_else(|| Some("no values".to_owned()));

@@ -63,7 +63,7 @@ pub fn folded(text: &str, width: usize, at: &str) -> String {
     out
 }
 
-/// Tells whether a terminal is written to and its user wants colours (<https://no-color.org>).
+/// Tells whether the output is a terminal whose user wants colours (<https://no-color.org>).
 fn has_colour(stream: &impl io::IsTerminal) -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     stream.is_terminal() && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

@@ -14,11 +14,11 @@ const BASE_UNITS: [(&str, &str); 3] = [("seconds", "seconds"), ("bytes", "bytes"
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrowthKind {
-    /// The number grows at any time.
+    /// The number may grow at any moment, not only at the end of a window.
     Live,
     /// The number is the sum of all windows that have ended.
     Sum,
-    /// The number is that of the last window.
+    /// The number belongs to the last window.
     Window,
     /// The number is a time.
     Nothing,

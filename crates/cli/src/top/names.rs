@@ -1,4 +1,4 @@
-//! Names beside the addresses of entries. They take only the room beside the keys.
+//! Names beside the addresses of entries. They use only the room that the keys leave.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

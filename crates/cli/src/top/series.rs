@@ -24,9 +24,9 @@ pub struct TopSeries {
     pub rate: Option<f64>,
     /// The last rates, the newest at the end.
     pub history: VecDeque<u64>,
-    /// The value from which its growth is measured.
+    /// The value from which the growth is measured.
     base: f64,
-    /// False after a page without the series.
+    /// False if the last page lacked the series.
     seen: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct SeriesSet {
     series: BTreeMap<String, TopSeries>,
     /// The number of scheduled window ends so far when the bases of sums were read.
     ends: Option<u64>,
-    /// True if a page had later ends, but the numbers of the earlier window.
+    /// True if a page had later ends of windows, but the numbers of the earlier window.
     is_behind: bool,
 }
 

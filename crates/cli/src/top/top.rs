@@ -37,7 +37,7 @@ impl Top {
         let client = session.fleet.one()?;
         let server = session.fleet.nodes()[0].server.clone();
         let mut feed = Feed::new(client, matches!(server, Server::Unix(_)));
-        // After the start, a daemon that can't be reached is an error on the unchanged screen.
+        // If the daemon can't be reached at the start, the command fails before it changes the screen.
         let first = feed.look().await?;
         let mut state = TopState::new(session.fleet.nodes()[0].name.clone(), self.interval);
         state.look(Ok(first));

@@ -11,7 +11,7 @@ use twinprobe_ebpf_common::window::shape::WindowShape;
 use crate::client::Client;
 use crate::error::ClientError;
 
-/// The memory that lines share.
+/// The bytes of memory that the lines of an answer reuse.
 const KEPT: usize = 1 << 20;
 
 /// A list of windows, and the lines of their documents as the daemon renders them.

@@ -8,7 +8,7 @@ use crate::answer::Answer;
 use crate::error::ClientError;
 
 impl Client {
-    /// `PUT /v1/probes/{name}` for a probe that still has the tag `etag`; otherwise the daemon refuses with
+    /// `PUT /v1/probes/{name}` if the probe still has the tag `etag`; otherwise the daemon refuses with
     /// 412.
     pub async fn replace(
         &self,

@@ -1,4 +1,4 @@
-//! The conversion of a file of any monitor.
+//! Finds out which monitor a file is for, and converts it.
 
 use std::collections::BTreeSet;
 

@@ -11,7 +11,7 @@ pub struct Converted {
     pub notes: Vec<String>,
 }
 
-/// Values that the file lacks, or that replace its own.
+/// Values for fields that the file lacks, or instead of values in the file.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     pub name: Option<String>,

@@ -6,7 +6,8 @@ use super::converted::{ConvertError, Converted, Wishes, probe_name, text};
 use super::declared::{Declared, declared};
 
 const DIRECTIONS: [&str; 2] = ["ingress", "egress"];
-/// The numbers and names of ways to attach: theirs, and our hook and mode.
+/// The names and numbers that DeChainy gives to ways to attach, with the hook and the mode of
+/// twinprobe for each.
 const MODES: [(&str, &str, Option<&str>); 5] = [
     ("TC", "tc", None),
     ("XDP", "xdp", None),
@@ -14,7 +15,7 @@ const MODES: [(&str, &str, Option<&str>); 5] = [
     ("XDP_DRV", "xdp", Some("native")),
     ("XDP_HW", "xdp", Some("native")),
 ];
-/// BCC's number of XDP among types of programs.
+/// The number of XDP among BCC's types of programs.
 const XDP: u64 = 6;
 /// The levels of messages by their names in Python.
 const LEVELS: [(&str, u64); 8] = [

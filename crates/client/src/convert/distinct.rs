@@ -10,7 +10,7 @@ use super::converted::Converted;
 /// The labels of one metric, by name.
 pub type DistinctLabels = BTreeMap<String, String>;
 
-/// The ending of counters, which stays the ending.
+/// The ending of the names of counters. A renamed counter keeps it.
 const TOTAL: &str = "_total";
 
 /// Renames metrics of one direction that share a name. The new names have the values of the labels by which the metrics

@@ -7,10 +7,11 @@ use super::distinct::{self, DistinctLabels};
 
 /// The path of each direction in a data-plane configuration.
 const PATHS: [(&str, &str); 2] = [("ingress", "ingress-path"), ("egress", "egress-path")];
-/// The place of the data plane in a cube's configuration.
+/// The place of the data plane in the configuration of a cube.
 const DATA_PLANES: [&str; 2] = ["dataplane-config", "dataplane"];
 
-/// Returns the data plane in a configuration of dynmon: all of it, or a part of the configuration of a cube.
+/// Returns the data plane in a configuration of dynmon. The configuration is a data plane, or that of a cube
+/// which contains a data plane.
 pub fn data_plane(object: &Map<String, Value>) -> Option<&Map<String, Value>> {
     let has_path = |object: &Map<String, Value>| PATHS.iter().any(|(_, path)| object.contains_key(*path));
     let inside = DATA_PLANES.iter().filter_map(|name| object.get(*name)?.as_object());

@@ -12,7 +12,7 @@ pub struct SampleSeries {
     pub values: Vec<(f64, String)>,
 }
 
-/// The answers of servers, as far as they are read.
+/// The fields of answers that this crate reads.
 #[derive(Deserialize)]
 struct RangeAnswer {
     data: Option<RangeData>,

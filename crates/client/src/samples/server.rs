@@ -56,7 +56,7 @@ impl FromStr for SampleServer {
     }
 }
 
-/// Shows the host and, unless it is that of the scheme, the port.
+/// Shows the host of the server, and the port if it is not the default port of the scheme.
 impl fmt::Display for SampleServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.url.host_str().unwrap_or_default())?;
@@ -65,7 +65,7 @@ impl fmt::Display for SampleServer {
 }
 
 impl SampleServer {
-    /// A server like this one, with the samples of a tenant.
+    /// Returns the same server with another tenant, whose samples it answers with.
     pub fn of_tenant(self, tenant: Option<String>) -> Self {
         Self { tenant, ..self }
     }
@@ -75,7 +75,8 @@ impl SampleServer {
         server::is_exposed(&self.url)
     }
 
-    /// Prepares for questions, which may read the authorities of the system. Opens no connection.
+    /// Prepares the client for questions, which may read the certificate authorities of the system.
+    /// Opens no connection.
     pub fn prepare(&self, credentials: &Credentials) -> Result<Client, String> {
         let made = credentials.add_to(builder(0), self.url.scheme() == "https").build();
         made.map_err(|error| format!("questions to {self} are not possible: {}", HttpCause(error)))

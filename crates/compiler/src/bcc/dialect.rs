@@ -8,7 +8,7 @@ use crate::bcc::entry::{self, CONVENTIONAL, HANDLE_RX};
 use crate::bcc::scan::{Addressed, Function, Scan, scan};
 use twinprobe_ebpf_common::unit::{Dialect, Unit};
 
-/// The names that place a program or a map in a section: a source that uses one is for libbpf.
+/// The names of macros that place a program or a map in a section. A source that uses one of them is for libbpf.
 const SECTIONS: [&str; 3] = ["SEC", "__section", "section"];
 /// The macros that define tables. A source for BCC without functions has at least one.
 const TABLES: [&str; 5] = ["BPF_TABLE", "BPF_HASH", "BPF_ARRAY", "BPF_PERCPU_ARRAY", "BPF_PERCPU_HASH"];
@@ -18,7 +18,7 @@ const EXTERN: &str = "extern";
 const STRUCTS: [&str; 7] = ["eth_hdr", "iphdr", "tcphdr", "udphdr", "icmphdr", "lpm_key", "vlan_hdr"];
 /// The functions that need a map of their own; the map is defined only if a source calls them.
 const USES: [&str; 4] = ["dp_log", "pcn_log", "pkt_to_controller", "pcn_pkt_controller"];
-/// The warnings that would be noise: sources for BCC are compiled by BCC without `-Wall`.
+/// The warnings that are switched off, because BCC compiles sources without `-Wall`.
 const QUIET: [&str; 8] = [
     "-Wno-address-of-packed-member",
     "-Wno-gnu-variable-sized-type-not-at-end",
@@ -37,7 +37,7 @@ const INLINE: [&str; 2] = ["-mllvm", "-inline-threshold=1000000"];
 /// Limits of integers that sources define as constants, because no header of the kernel has them.
 const LIMITS: [&str; 4] = ["UINT8_MAX", "UINT16_MAX", "UINT32_MAX", "UINT64_MAX"];
 
-/// The arguments of clang for a source for BCC, beside those that every source needs.
+/// Returns the arguments of clang for a source for BCC, in addition to those for all sources.
 #[derive(Debug)]
 pub struct BccArguments {
     pub arguments: Vec<String>,
@@ -72,7 +72,7 @@ pub fn told(unit: &Unit<'_>) -> Result<Option<BccArguments>, Finding> {
     let mut shared = Vec::new();
     for name in found.tables.iter().filter(|(_, kind)| *kind == EXTERN).map(|(name, _)| *name) {
         let is_here = |(known, kind): &&(&str, &str)| *known == name && *kind != EXTERN;
-        // Alternatives of the preprocessor may declare the table; the direction decides between them.
+        // Several alternatives of the preprocessor may declare the table, of which the direction selects one.
         let elsewhere = other.tables.iter().find(is_here);
         if let Some((_, kind)) = elsewhere.or_else(|| found.tables.iter().find(is_here)) {
             arguments.push(format!("-DTWINPROBE_EXTERN_{name}=~,1,"));

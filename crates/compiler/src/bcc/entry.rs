@@ -11,7 +11,8 @@ use twinprobe_ebpf_common::unit::Unit;
 /// The functions that conventions name: DeChainy's, and that of Polycube's dynmon.
 pub const CONVENTIONAL: [&str; 2] = ["handler", HANDLE_RX];
 pub const HANDLE_RX: &str = "handle_rx";
-/// The names of context types: the macro for that of the unit's hook, and those of all hooks.
+/// The names of context types: the macro for the context of the unit's hook, and the contexts of all
+/// hooks.
 const CONTEXTS: [&str; 3] = ["CTXTYPE", "xdp_md", "__sk_buff"];
 /// The prefixes of functions that BCC attaches to functions of the kernel.
 const TRACING: [&str; 8] = [

@@ -46,9 +46,9 @@ impl<'a> Function<'a> {
 pub struct Addressed<'a> {
     /// The variable.
     pub name: &'a str,
-    /// The lines that use its address as a number. They may also ask for its size.
+    /// The lines that use the header's address as a number. They may also ask for the header's size.
     pub numbers: BTreeSet<u32>,
-    /// The lines with another use of it.
+    /// The lines that use the header in another way.
     pub others: BTreeSet<u32>,
 }
 
@@ -58,7 +58,8 @@ pub struct Scan<'a> {
     pub functions: Vec<Function<'a>>,
     /// The structs with a body.
     pub structs: BTreeSet<&'a str>,
-    /// The source's own packet headers, each with the widths of its fields in bytes, a digit each.
+    /// The packet headers that the source defines, each with the widths of its fields in bytes, one digit for each
+    /// field.
     pub headers: Vec<(&'a str, String)>,
     /// The tables whose declarations have a type, with the type: `"hash"`, `"extern"`, `"prog"`. A table in
     /// several alternatives is listed several times.
@@ -70,7 +71,8 @@ pub struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Takes in the definitions of a file beside the source. Its functions can be called, but are not entry points.
+    /// Adds the definitions of a file that was sent with the source. Its functions can be called, but are not entry
+    /// points.
     pub fn take_in(&mut self, file: Self) {
         let Self { functions, structs, headers, tables, addresses: _, names } = file;
         self.functions.extend(functions.into_iter().filter(|function| function.is_static));
@@ -242,7 +244,7 @@ fn function<'a>(declaration: &[SourceToken<'a>]) -> Option<Function<'a>> {
         }
     }
     let (name, begin, end) = found?;
-    // A struct is not a function: its attribute with arguments would look like the function's name.
+    // A struct is not a function, although an attribute with arguments looks like the name of a function.
     let parameters = declaration.get(begin..end)?.split(|token| token.is(","));
     Some(Function {
         name: name.text,

@@ -14,7 +14,7 @@ pub enum TokenKind {
     Name,
     /// Numbers, strings and characters.
     Literal,
-    /// A single character of punctuation.
+    /// A single punctuation character.
     Sign,
     /// A directive that begins, continues with the next, or ends an alternative: `if`, `else`, `endif`.
     Alternative,

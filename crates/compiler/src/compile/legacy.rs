@@ -54,7 +54,7 @@ const MACROS: [(&str, &str); 36] = [
     ("TC_ACT_TRAP", "8"),
     ("TC_ACT_UNSPEC", "(-1)"),
 ];
-/// The needs of sources that use one of these names without a definition.
+/// The headers and definitions that a source needs if it uses one of these names without a definition.
 const NAMES: [(&str, &str); 5] = [
     ("LIKELY", "likely"),
     ("UNLIKELY", "unlikely"),
@@ -80,7 +80,7 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     let texts: Vec<&str> = unit.files.values().map(String::as_str).chain([unit.source]).collect();
     let uses = |name: &str| texts.iter().any(|text| has_word(text, name));
     let includes = |is: &dyn Fn(&str) -> bool| texts.iter().any(|text| included(text).any(is));
-    // Beside the kernel's API, a file by this name has a few types of the project's own.
+    // If the source uses the kernel's API, a file of this name contains only a few types of the project.
     let follows_types =
         texts.iter().any(|text| KernelTypes::are_asked_for(text)) && !includes(&|name| name == "linux/bpf.h");
     // The headers of the kernel's own sources have these types.

@@ -1,6 +1,6 @@
 //! Removal of the debug information from objects. Clang needs the debug information to make BTF with the lines of the
-//! source, and puts the texts of all headers into it. It is about twenty times as long as the rest of the
-//! object, and nothing reads it afterwards.
+//! source, and puts the texts of all headers into it. The debug information is about twenty times as long as the rest of
+//! the object, and nothing reads it afterwards.
 
 use object::build::Result;
 use object::build::elf::{Builder, SectionData};

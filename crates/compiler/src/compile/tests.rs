@@ -224,7 +224,7 @@ async fn sizes_are_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_compile_at_once() {
     let mut compiler = compiler();
-    // A hundred share a machine that may be busy.
+    // A hundred compilations share a machine that may be busy.
     compiler.limits.time = Duration::from_secs(600);
     // The source is larger than a pipe, so that writing and reading must overlap.
     let source = format!("{}int x = 1;\n", "// padding padding padding\n".repeat(8000));

@@ -39,7 +39,7 @@ pub const USER: u32 = 65533;
 const THREADS: u64 = 1024;
 /// The newest Landlock ABI of the denied rights; rights unknown to this kernel are left out.
 const NEWEST: ABI = ABI::V6;
-/// The kernel ends a process with this mark before any other, if there is no memory left.
+/// The highest score for the case that no memory is left: the kernel ends such a process before any other.
 const FIRST_TO_GO: &[u8] = b"1000";
 /// A child has a lower priority than other processes.
 const NICE: i32 = 5;
@@ -61,7 +61,7 @@ pub struct Allowed {
     pub open_files: u64,
 }
 
-/// A missing means without which a child is not confined.
+/// A means of confinement that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     Landlock,
@@ -70,7 +70,7 @@ pub enum Lack {
 }
 
 impl Lack {
-    /// The means that is missing, and how to provide it.
+    /// Returns the name of what is missing, and how to provide it.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Landlock => {
@@ -86,7 +86,7 @@ impl Lack {
     }
 }
 
-/// The means of the child's confinement; none by default. Cheap to clone.
+/// The means by which a child is confined; none by default. A clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement(Arc<Means>);
 
@@ -137,7 +137,7 @@ impl Confinement {
         Self(Arc::new(Means { limits, inherited, lacking, ..Means::default() }))
     }
 
-    /// The means that are missing.
+    /// Returns the means that are missing.
     pub fn lacking(&self) -> &[Lack] {
         &self.0.lacking
     }
@@ -172,7 +172,7 @@ impl Means {
         rustix::io::write(mark, FIRST_TO_GO)?;
         // Ctrl-C in the daemon's terminal must not reach the child, and the kernel shares out processors by sessions.
         setsid()?;
-        // A daemon with a lower priority gives the child its own.
+        // If the daemon itself has a lower priority, the child gets the daemon's priority.
         let _ = setpriority_process(None, NICE);
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit)?;
@@ -192,7 +192,7 @@ impl Means {
             set_thread_res_uid(user, user, user)?;
         }
         set_no_new_privs(true)?;
-        // Together with the line above, this keeps an exec from restoring dropped rights, even for root.
+        // Together with the previous call, this prevents an exec from restoring dropped rights, even for root.
         clear_ambient_capability_set()?;
         let none = CapabilitySet::empty();
         set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
@@ -202,12 +202,12 @@ impl Means {
                 return Err(io::Error::last_os_error());
             }
         }
-        // The error of the system call, without an allocation.
+        // This is the error of the system call, made without an allocation.
         self.calls.iter().try_for_each(|calls| apply_filter(calls).map_err(|_| io::Error::last_os_error()))
     }
 }
 
-/// A Landlock ruleset; `None` if the kernel has none.
+/// Returns a Landlock ruleset; `None` if the kernel has no Landlock.
 fn files(allowed: &Allowed) -> Result<Option<OwnedFd>, landlock::RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let ruleset = Ruleset::default()
@@ -215,7 +215,7 @@ fn files(allowed: &Allowed) -> Result<Option<OwnedFd>, landlock::RulesetError> {
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
         .create()?
-        // Paths that are not there are left out.
+        // Paths that do not exist are left out.
         .add_rules(path_beneath_rules(&allowed.read, read))?
         .add_rules(path_beneath_rules(&allowed.run, read | AccessFs::Execute))?;
     Ok(ruleset.into())

@@ -10,7 +10,7 @@ use seccompiler::{
 
 /// Calls that are allowed with any arguments. Landlock checks paths.
 const ALLOWED: &[libc::c_long] = &[
-    // Files, and the pipes that the compiler gets.
+    // Calls for files, and for the pipes that the compiler gets.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -38,8 +38,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_mremap,
     libc::SYS_mprotect,
     libc::SYS_madvise,
-    // Threads, signal handlers, the child's end. `execve` starts the child's program; Landlock allows one
-    // program.
+    // Calls for threads, signal handlers and the end of the child. `execve` starts the child's program; Landlock allows
+    // one program.
     libc::SYS_execve,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -54,7 +54,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
     libc::SYS_restart_syscall,
-    // Facts about itself, the time, random numbers.
+    // Calls for facts about the process, for the time, and for random numbers.
     libc::SYS_getpid,
     libc::SYS_getppid,
     libc::SYS_getpgid,
@@ -73,7 +73,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_uname,
     libc::SYS_sysinfo,
     libc::SYS_getrandom,
-    // The older forms of some of these.
+    // The older forms of some of these calls.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
     #[cfg(target_arch = "x86_64")]
@@ -119,10 +119,10 @@ pub fn programs() -> Result<Vec<BpfProgram>, BackendError> {
     let mut allowed: BTreeMap<_, _> = ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
     // Threads, no processes.
     allowed.insert(libc::SYS_clone, argument(0, SeccompCmpOp::MaskedEq(thread), thread)?);
-    // The child's own limits, which it can't raise, and no other limits.
+    // The child may change only its own limits, and can't raise them.
     allowed.insert(libc::SYS_prlimit64, argument(0, SeccompCmpOp::Eq, 0)?);
     allowed.insert(libc::SYS_prctl, argument(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?);
-    // The first filter answers these; the second one, after which no further filter can be entered, lets them pass.
+    // The first filter answers these calls. The second filter, which lets them pass, prevents any further filter.
     let unknown: BTreeMap<_, _> =
         (NEW..END).filter(|call| !ALLOWED.contains(call)).map(|call| (call, Vec::new())).collect();
     allowed.extend(unknown.clone());

@@ -10,29 +10,30 @@ use crate::layout::Render;
 /// source are far shorter; `KSYM_NAME_LEN` of the kernel is 512.
 const MAX_NAME_LEN: usize = 511;
 
-/// A parsed BTF blob. Types are named by their id; 0 is `void`.
+/// A parsed BTF blob. The numbers of types are their ids; id 0 is `void`.
 #[derive(Clone, Debug)]
 pub struct Btf {
-    /// The type with id `i` is at `i - 1`.
+    /// The types. The type with id `i` is at `i - 1`.
     pub(super) types: Vec<Type>,
     pub(super) strings: Vec<u8>,
-    /// Renderings by type and component (-1 for the type itself), from decl tags.
+    /// The renderings from decl tags, by type and component (-1 for the type itself).
     pub(super) renders: HashMap<(u32, i32), Render>,
-    /// The tags `ie("name")` by type and component: the tag's name.
+    /// The names in tags `ie("name")`, by type and component.
     pub(super) elements: HashMap<(u32, i32), u32>,
-    /// The other decl tags: type, component, name.
+    /// The other decl tags: type, component, and name of the tag.
     pub(super) other_tags: Vec<(u32, i32, u32)>,
-    /// The type id of each variable in `.maps`, by its name.
+    /// The id of each variable's type in `.maps`, by the name of the variable.
     pub(super) maps: HashMap<String, u32>,
 }
 
 impl Btf {
-    /// The ids of all types.
+    /// Returns the ids of all types.
     pub fn type_ids(&self) -> impl Iterator<Item = u32> + use<> {
         1..=u32::try_from(self.types.len()).unwrap_or(u32::MAX)
     }
 
-    /// The first type with this name; C keeps several name spaces, so it can be a struct or a typedef.
+    /// Returns the first type with this name. C has several name spaces, so the type may be a struct or a
+    /// typedef.
     pub fn find(&self, name: &str) -> Option<u32> {
         self.type_ids().find(|&id| self.type_name(id) == name)
     }
@@ -49,7 +50,7 @@ impl Btf {
         std::str::from_utf8(&head[..len]).map_err(|_| BtfError::Name(offset))
     }
 
-    /// The name of a type; empty without a name.
+    /// Returns the name of a type; empty for a type without a name.
     pub(super) fn type_name(&self, id: u32) -> &str {
         self.get(id).and_then(|ty| self.name(ty.name)).unwrap_or_default()
     }

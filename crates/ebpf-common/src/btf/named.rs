@@ -6,14 +6,14 @@ use super::blob::Btf;
 use super::types::BtfKind;
 use crate::ipfix::element::element_of_tag;
 
-/// The most structs inside each other, and typedefs in a row. The limit also stops a struct that contains itself.
+/// The deepest nesting of structs, and the longest chain of typedefs. The limit also stops a struct that contains itself.
 const MAX_DEPTH: usize = 32;
-/// The most fields of a value with an element.
+/// The most fields of a value that have an element of IPFIX.
 const MAX_ELEMENTS: usize = 256;
 
 impl Btf {
-    /// The type of values called `name` in C: `struct x`, `union x`, `enum x`, a typedef, a basic type. The
-    /// keyword may be left out where no typedef and no basic type has the name.
+    /// Returns the type of values that C calls `name`: `struct x`, `union x`, `enum x`, a typedef or a basic type. The
+    /// keyword may be left out if no typedef and no basic type has the name.
     pub fn named_type(&self, name: &str) -> Option<u32> {
         let words: Vec<&str> = name.split_ascii_whitespace().collect();
         let find = |name: &str, fits: fn(&BtfKind) -> bool| {
@@ -38,8 +38,9 @@ impl Btf {
         }
     }
 
-    /// The decl tags of types, fields and variables that ask for an unknown rendering, each with its place,
-    /// in words. Tags with a colon are meant for the kernel, tags of functions for other tools.
+    /// Returns the decl tags of types, fields and variables that ask for an unknown rendering, each with its place in
+    /// words. It leaves out tags with a colon, which are meant for the kernel, and tags of functions, which are meant for
+    /// other tools.
     pub fn unknown_tags(&self) -> impl Iterator<Item = (&str, String)> {
         let named = self.other_tags.iter().map(|(ty, component, name)| (*ty, *component, self.name(*name)));
         named.filter_map(|(ty, component, name)| {
@@ -59,7 +60,8 @@ impl Btf {
         })
     }
 
-    /// The elements of IPFIX that tags name in a value of this type, by the members on the way. Parts of arrays have none.
+    /// Returns the elements of IPFIX that tags name in a value of this type, by the path of members. Items of arrays have
+    /// no elements.
     pub fn elements(&self, type_id: u32) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         self.add_elements(type_id, "", 0, &mut found);
@@ -96,7 +98,7 @@ impl Btf {
         }
     }
 
-    /// `struct x` for each struct that has a name, in the order of the blob.
+    /// Returns `struct x` for each struct that has a name, in the order of the blob.
     pub fn struct_names(&self) -> impl Iterator<Item = String> {
         self.types
             .iter()

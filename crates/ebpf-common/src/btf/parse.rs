@@ -123,12 +123,12 @@ fn one_type(btf: &mut Btf, reader: &mut ByteReader<'_>) -> Result<(), BtfError> 
     Ok(())
 }
 
-/// The id of the present type.
+/// Returns the id of the next type.
 fn next_id(btf: &Btf) -> u32 {
     u32::try_from(btf.types.len() + 1).unwrap_or(u32::MAX)
 }
 
-/// Takes little-endian numbers off the front of a slice.
+/// A reader that takes little-endian numbers from the front of a slice.
 struct ByteReader<'a> {
     bytes: &'a [u8],
     part: &'static str,
@@ -149,7 +149,7 @@ impl ByteReader<'_> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// `count` items. The memory grows only with items that exist, because `count` may be wrong.
+    /// Reads `count` items. The memory grows only with items that exist, because `count` may be wrong.
     fn list<T>(
         &mut self,
         count: u32,

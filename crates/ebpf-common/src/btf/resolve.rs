@@ -1,21 +1,22 @@
-//! Resolution of types to [`Layout`]s: references followed, sizes checked, anonymous members lifted.
+//! The resolution of types to [`Layout`]s: it follows references, checks sizes, and lifts anonymous members.
 
 use super::blob::Btf;
 use super::error::BtfError;
 use super::types::{BtfKind, BtfMember, INT_BOOL, INT_CHAR, INT_SIGNED, Variant};
 use crate::layout::{EnumVariant, Layout, Member, Render, Shape};
 
-/// The most structs and arrays inside each other. The limit also stops a struct that contains itself.
+/// The deepest nesting of structs and arrays. The limit also stops a struct that contains itself.
 const MAX_DEPTH: usize = 32;
 /// The most typedefs and qualifiers in a row. The limit also stops a typedef of itself.
 const MAX_HOPS: usize = 64;
-/// Nodes and enum variants of one layout; an array of any length counts once.
+/// The most nodes and enum variants of one layout. An array of any length counts as one node.
 const MAX_NODES: usize = 65_536;
-/// The limit on repeated bytes: unions in unions show the same bytes again and again.
+/// The most times that the bytes of a layout may be repeated: unions in unions show the same bytes again and
+/// again.
 const MAX_VIEWS: usize = 64;
 const POINTER_SIZE: usize = 8;
 
-/// The bytes of all leaves, those of unions once for each member.
+/// Returns the number of bytes of all leaves. The bytes of a union count once for each of its members.
 fn shown(layout: &Layout) -> usize {
     match &layout.shape {
         Shape::Struct(members) | Shape::Union(members) => {
@@ -30,7 +31,7 @@ fn shown(layout: &Layout) -> usize {
 pub(super) struct Stripped<'a> {
     pub id: u32,
     pub kind: &'a BtfKind,
-    /// The rendering of the outermost tagged typedef, else of the type itself.
+    /// The rendering of the outermost typedef with a tag, or else of the type itself.
     pub render: Option<Render>,
 }
 
@@ -99,7 +100,7 @@ impl Btf {
         Err(BtfError::Depth { name: self.describe(type_id) })
     }
 
-    /// `count * size`, if that is a size a C object can have here.
+    /// Returns `count * size`, if an object in C can have that size here.
     fn array_size(&self, type_id: u32, count: u64, size: u64) -> Result<u64, BtfError> {
         let total = count.saturating_mul(size);
         if total > u64::from(u32::MAX) {

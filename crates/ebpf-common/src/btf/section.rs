@@ -1,4 +1,4 @@
-//! Variables in sections: map definitions and globals.
+//! The variables in sections: map definitions and global variables.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub struct MapTypes {
     pub key: Option<u32>,
     /// The type id of `__type(value, ...)`.
     pub value: Option<u32>,
-    /// The rendering in a tag of the variable; it applies to values whose type has none of its own.
+    /// The rendering in a tag of the variable. It applies to values whose type has no rendering.
     pub render: Option<Render>,
 }
 
@@ -22,7 +22,7 @@ pub struct MapTypes {
 pub struct InnerMapTypes {
     /// The key and value types of the inner maps.
     pub types: MapTypes,
-    /// Bytes from the start of the definition to `values`, the array of pointers to the inner maps.
+    /// The number of bytes from the start of the definition to `values`, the array of pointers to the inner maps.
     pub values_offset: usize,
 }
 
@@ -31,16 +31,16 @@ pub struct InnerMapTypes {
 pub struct SectionVariable {
     /// The name of the variable in C.
     pub name: String,
-    /// The id of its type.
+    /// The id of the variable's type.
     pub type_id: u32,
-    /// Bytes from the start of the section. Compilers leave the offset 0; loaders fill it in.
+    /// The number of bytes from the start of the section. Compilers write 0 there, and loaders fill in the offset.
     pub offset: usize,
-    /// Bytes of its value.
+    /// The number of bytes of the variable's value.
     pub size: usize,
 }
 
 impl Btf {
-    /// The types of the map with this name in `.maps`, or of an annotated map of another place.
+    /// Returns the types of the map with this name in `.maps`, or of a map elsewhere that has an annotation.
     pub fn map_definition(&self, map_name: &str) -> Option<MapTypes> {
         let Some(&variable) = self.maps.get(map_name) else {
             return self.annotation(map_name);
@@ -50,8 +50,8 @@ impl Btf {
         Some(types)
     }
 
-    /// The types that `BPF_ANNOTATE_KV_PAIR` of early libbpf and iproute2 declares: `struct ____btf_map_NAME { KEY key; VALUE
-    /// value; }`.
+    /// Returns the types that an annotation declares: `BPF_ANNOTATE_KV_PAIR` of early libbpf and iproute2 makes `struct
+    /// ____btf_map_NAME { KEY key; VALUE value; }`.
     fn annotation(&self, map_name: &str) -> Option<MapTypes> {
         let annotation = self.named_type(&format!("struct ____btf_map_{map_name}"))?;
         let members = self.members(annotation)?;
@@ -60,7 +60,7 @@ impl Btf {
         Some(MapTypes { key: Some(key?.type_id), value: Some(value?.type_id), render: None })
     }
 
-    /// The types of the maps in the map of maps defined under this name: `__array(values, struct {...})`, which
+    /// Returns the types of the inner maps in the map of maps with this name: `__array(values, struct {...})`, which
     /// declares `struct {...} *values[]`.
     pub fn inner_map_definition(&self, map_name: &str) -> Option<InnerMapTypes> {
         let members = self.members(*self.maps.get(map_name)?)?;
@@ -70,8 +70,8 @@ impl Btf {
         Some(InnerMapTypes { types: self.definition(inner)?, values_offset: values.bit_offset as usize / 8 })
     }
 
-    /// Bytes from the start of a map's definition to the slots that the source fills with programs: `__array(values, int
-    /// (void *))`, which declares `int (*values[])(void *)`.
+    /// Returns the number of bytes from the start of a map's definition to the slots that the source fills with
+    /// programs: `__array(values, int (void *))`, which declares `int (*values[])(void *)`.
     pub fn programs_offset(&self, map_name: &str) -> Option<usize> {
         let members = self.members(*self.maps.get(map_name)?)?;
         let values = members.iter().find(|member| self.name(member.name) == Ok("values"))?;
@@ -81,7 +81,7 @@ impl Btf {
         is_program.then_some(values.bit_offset as usize / 8)
     }
 
-    /// Returns the variables in `.maps`. If several variables have one name, the first one counts.
+    /// Returns the variables in `.maps`. If several variables have the same name, the first one counts.
     pub(super) fn map_variables(&self) -> HashMap<String, u32> {
         let mut variables = HashMap::new();
         for SectionEntry { type_id, .. } in self.section(".maps") {
@@ -114,7 +114,7 @@ impl Btf {
         Some(types)
     }
 
-    /// The variables of a data section such as `.bss`, in the order of the section.
+    /// Returns the variables of a data section such as `.bss`, in the order of the section.
     pub fn section_variables(&self, section: &str) -> Vec<SectionVariable> {
         self.section(section)
             .map(|entry| SectionVariable {

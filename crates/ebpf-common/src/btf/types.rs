@@ -34,12 +34,12 @@ pub(super) enum BtfKind {
         signed: bool,
         variants: Vec<Variant>,
     },
-    /// A struct or union with a name only.
+    /// A struct or union of which only the name is known.
     Forward {
         is_union: bool,
     },
     Typedef(u32),
-    /// `const`, `volatile`, `restrict` and type tags: the bytes mean the same without them.
+    /// `const`, `volatile`, `restrict` or a type tag: these do not change the meaning of the bytes.
     Modifier(Qualifier, u32),
     Function,
     Prototype {
@@ -52,7 +52,8 @@ pub(super) enum BtfKind {
     Float {
         size: u32,
     },
-    /// Kept only to count it; the parser files tags under their type.
+    /// A decl tag. It stays in the list so that ids remain right; the parser stores its content
+    /// with the tagged type.
     DeclTag,
 }
 
@@ -61,11 +62,11 @@ pub(super) enum BtfKind {
 pub(super) enum Qualifier {
     Const,
     Volatile,
-    /// `restrict`, or a tag, which C code without the kernel's headers does not know.
+    /// `restrict`, or a type tag, which C code without the kernel's headers does not know.
     Other,
 }
 
-/// Bits of the encoding of an integer.
+/// The bits of an integer's encoding.
 pub(super) const INT_SIGNED: u8 = 1;
 pub(super) const INT_CHAR: u8 = 2;
 pub(super) const INT_BOOL: u8 = 4;
@@ -76,14 +77,14 @@ pub(super) struct BtfMember {
     pub name: u32,
     pub type_id: u32,
     pub bit_offset: u32,
-    /// The width of a bitfield, else 0.
+    /// The width of a bitfield; 0 for other members.
     pub bits: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variant {
     pub name: u32,
-    /// The value as stored; 32-bit values are sign-extended in signed enumerations.
+    /// The value as it is stored; 32-bit values of signed enumerations are sign-extended.
     pub value: u64,
 }
 

@@ -3,8 +3,8 @@
 use super::value::{Conversion, is_same};
 use crate::table::{RawTable, TableLayout};
 
-/// The rows of a table in another layout, new fields being zero. `None` if the two layouts are of different kinds, have
-/// different keys or different numbers of CPUs, or are of maps of maps.
+/// Returns the rows of a table in another layout, in which new fields are zero. `None` if the two layouts are of
+/// different kinds, have different keys or different numbers of CPUs, or are those of maps of maps.
 pub fn convert(table: &RawTable, from: &TableLayout, to: &TableLayout) -> Option<RawTable> {
     convert_onto(&vec![0; to.value.size], table, from, to)
 }
@@ -46,7 +46,8 @@ pub fn carries(from: &TableLayout, to: &TableLayout) -> bool {
         && convert(&RawTable::default(), &TableLayout { slots: to.slots, ..from.clone() }, to).is_some()
 }
 
-/// Does the same as [`convert`], but new fields are as in `blank`, which is one value of the new layout.
+/// Does the same as [`convert`], but new fields have their content in `blank`, which is one value of the new
+/// layout.
 pub fn convert_onto(
     blank: &[u8],
     table: &RawTable,

@@ -9,7 +9,7 @@ use crate::layout::{Layout, Member, Render, Shape};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversion {
     moves: Vec<Move>,
-    /// Bytes of a value of the new layout.
+    /// The number of bytes of a value in the new layout.
     pub(super) size: usize,
 }
 
@@ -22,13 +22,13 @@ enum Move {
 /// The fate of a number that does not fit into its new field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overflow {
-    /// The upper bits are lost. This way is for flags, names, and numbers of the other sign.
+    /// The upper bits are lost. This applies to flags, names, and numbers of the other sign.
     Bits,
     /// The result is the nearest number that fits: a wrapped count would look like a small one.
     Nearest { signed: bool },
 }
 
-/// Bits of a value, from its start, least significant first.
+/// Some bits of a value, counted from its start, least significant first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BitWindow {
     start: usize,
@@ -181,7 +181,7 @@ impl Overflow {
 }
 
 impl BitWindow {
-    /// The bytes of a number that fills whole bytes.
+    /// Returns the bytes of a number that consists of whole bytes.
     fn whole(self) -> Option<Range<usize>> {
         let is_whole = self.start.is_multiple_of(8) && self.width.is_multiple_of(8) && self.width <= 128;
         is_whole.then(|| self.start / 8..(self.start + self.width) / 8)

@@ -1,6 +1,6 @@
 //! Little-endian numbers and bitfields in byte slices.
 
-/// The position of a bitfield in its bytes, which are taken as one little-endian number.
+/// The position of a bitfield in its bytes. The bytes are read as one little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits {
     /// The number of the lowest bit, less than 8.
@@ -18,8 +18,8 @@ pub fn load(bytes: &[u8]) -> u128 {
     u128::from_le_bytes(wide)
 }
 
-/// Returns the number that up to 8 bytes represent. Faster than [`load`]: no copy is made for the sizes that nearly all
-/// fields have.
+/// Returns the number that up to 8 bytes represent. This is faster than [`load`], because nearly all fields have sizes
+/// that need no copy.
 #[inline]
 pub fn load_small(bytes: &[u8]) -> u64 {
     match *bytes {
@@ -40,7 +40,7 @@ pub fn load_bits(bytes: &[u8], bits: Bits) -> u128 {
     (low | high) & mask(bits.width)
 }
 
-/// Replaces the bits of a field; its neighbours stay.
+/// Replaces the bits of a field; neighbouring bits stay unchanged.
 pub fn store_bits(bytes: &mut [u8], bits: Bits, value: u128) {
     let value = value & mask(bits.width);
     for (index, byte) in (0_u32..).zip(bytes) {

@@ -7,13 +7,13 @@ use crate::metric::MergeRule;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafJoin {
     pub rule: MergeRule,
-    /// True if the numbers are times, and zero means none.
+    /// True if the numbers are times, of which zero means "no time".
     pub is_time: bool,
 }
 
 impl LeafJoin {
     /// Joins the bits of an older and a newer value of a leaf, in the form of [`super::leaf::Leaf::load`].
-    /// `width` is the leaf's width in bits. A sum that does not fit becomes the nearest number that does.
+    /// `width` is the leaf's width in bits. A sum that does not fit becomes the nearest number that fits.
     pub fn join(self, kind: LeafKind, width: u32, old: u128, new: u128) -> u128 {
         match (old, new) {
             (0, one) | (one, 0) if self.is_time => one,
@@ -26,7 +26,7 @@ impl LeafJoin {
     }
 }
 
-/// Joins the bits of any number of values of a leaf whose order does not matter. `Last` is the last one of them.
+/// Joins the bits of any number of values of a leaf, in any order; `Last` selects the last value.
 pub fn fold(rule: MergeRule, kind: LeafKind, width: u32, values: impl Iterator<Item = u128>) -> u128 {
     let folded = match (kind, rule) {
         (_, MergeRule::Last) => values.last(),
@@ -57,7 +57,8 @@ pub fn fold(rule: MergeRule, kind: LeafKind, width: u32, values: impl Iterator<I
     folded.unwrap_or_default()
 }
 
-/// Tells whether a number is the largest or the smallest of its width, as a sum that does not fit becomes.
+/// Tells whether a number is the largest or the smallest of its width. A sum that does not fit becomes
+/// such a number.
 pub fn is_at_end(kind: LeafKind, width: u32, number: u128) -> bool {
     match kind {
         LeafKind::Number { signed: true, .. } => {

@@ -1,4 +1,4 @@
-//! The way in which the bytes of a number are read, and its order.
+//! The kinds of numbers: how their bytes are read, and how numbers compare.
 
 use super::plan::Scalar;
 
@@ -16,7 +16,7 @@ pub enum LeafKind {
 }
 
 impl LeafKind {
-    /// Returns the way in which such an integer is read.
+    /// Returns the kind of such an integer.
     pub const fn of(scalar: &Scalar) -> Self {
         let signed = matches!(
             scalar,
@@ -27,7 +27,7 @@ impl LeafKind {
     }
 }
 
-/// Converts the bits of numbers so that they compare as unsigned ones.
+/// Converts the bits of numbers so that they compare like unsigned numbers.
 pub const fn order(bits: u128, signed: bool) -> u128 {
     if signed { bits ^ (1 << 127) } else { bits }
 }

@@ -16,7 +16,8 @@ use super::plan::{FieldPlan, Plan};
 #[derive(Clone, Debug)]
 pub struct Leaf<T> {
     pub kind: LeafKind,
-    /// The tag that the caller of [`Leaves::new`] gave the leaf: for the merging of windows, the leaf's rule.
+    /// The tag that the caller of [`Leaves::new`] gave the leaf. For the addition of windows, the tag is the leaf's
+    /// rule.
     pub tag: T,
     /// The offset from the start of the value, or of the array element, in bytes.
     pub offset: usize,
@@ -42,8 +43,8 @@ enum LeafNode<T> {
 }
 
 impl<T> Leaves<T> {
-    /// Returns the leaves of a layout. `tag` is called with the path of each (member names joined by dots; arrays add
-    /// nothing) and returns the leaf's tag, or `None` to leave the leaf out.
+    /// Returns the leaves of a layout. `tag` is called with the path of each leaf (member names joined by dots;
+    /// arrays add nothing). It returns the leaf's tag, or `None` to leave the leaf out.
     pub fn new(layout: &Layout, tag: &mut impl FnMut(&str, Meaning) -> Option<T>) -> Self {
         let (plan, mut nodes) = (Plan::new(layout, str::to_owned), Vec::new());
         let mut walk = LeafWalk { path: String::new(), is_item: false, tag };
@@ -127,8 +128,8 @@ impl<F> LeafWalk<'_, F> {
     }
 }
 
-/// Returns the members for arithmetic. If members share bits, only some count: the first that covers all bits
-/// of the others, or else the first ones that do not overlap.
+/// Returns the members to which arithmetic applies. If members share bits, only some of them count: a member that
+/// covers all bits of the others, or else the first members that do not overlap.
 fn disjoint(fields: &[FieldPlan<String>]) -> Vec<&FieldPlan<String>> {
     let mut spans: Vec<_> = fields.iter().map(|field| (span(field), field)).collect();
     spans.retain(|((start, end), _)| start < end);
@@ -169,7 +170,7 @@ fn span(field: &FieldPlan<String>) -> (usize, usize) {
 }
 
 impl<T> Leaf<T> {
-    /// The number of bits of the number.
+    /// Returns the width of the number in bits.
     pub fn width(&self) -> u32 {
         self.bits.map_or(8 * self.size as u32, |bits| bits.width)
     }

@@ -14,27 +14,27 @@ pub enum Meaning {
     Extreme(MergeRule),
     /// A set of flags.
     Flags,
-    /// A point in time. Zero means none.
+    /// A point in time, of which zero means "no time".
     Time {
-        /// True if the oldest number counts instead of the newest.
+        /// True if the join of two times is the older one, not the newer one.
         first: bool,
-        /// True if it is counted from the boot of the machine.
+        /// True if the time is counted from the boot of the machine.
         since_boot: bool,
     },
-    /// A number that was copied from a header or is a name, by its byte order or its name: such numbers are
-    /// not added.
+    /// A number that was copied from a header or is a name, according to its byte order or the name of its
+    /// field. Such numbers are not added.
     Copied,
     /// A name of something (an enum, an interface). Arithmetic applies to it only if the configuration asks
     /// for that.
     Identity,
 }
 
-/// The words of the names of extremes.
+/// The words in the names of fields that mean a smallest or largest number.
 const SMALLEST: [&str; 7] = ["min", "minimum", "least", "lowest", "smallest", "shortest", "fewest"];
 const LARGEST: [&str; 8] = ["max", "maximum", "most", "highest", "largest", "longest", "biggest", "peak"];
-/// The last words of counters, after any other words.
+/// The last words in the names of counters.
 const COUNTS: [&str; 5] = ["total", "count", "counts", "counter", "hits"];
-/// The last words of numbers of at most 32 bits that name something or are taken from a header.
+/// The last words in the names of fields of at most 32 bits that contain a name or a number from a header.
 const NAMES: [&str; 24] = [
     "port",
     "sport",
@@ -61,9 +61,9 @@ const NAMES: [&str; 24] = [
     "cpu",
     "priority",
 ];
-/// Such words of numbers of at most 16 bits: wider numbers of this name count such packets.
+/// The same words for fields of at most 16 bits: wider fields with such a name count packets.
 const SHORT_NAMES: [&str; 6] = ["vlan", "tci", "vni", "mark", "hops", "window"];
-/// The words beside `first` and `last` in the names of times.
+/// The words in the names of times, besides `first` and `last`.
 const TIMES: [&str; 11] =
     ["seen", "ns", "us", "ms", "nsec", "time", "ts", "timestamp", "switched", "at", "packet"];
 
@@ -100,7 +100,7 @@ fn is_flags(words: &[&str]) -> bool {
     words.last().is_some_and(|word| matches!(*word, "flags" | "bitmap" | "bitmask"))
 }
 
-/// Returns the meaning that a name gives to a number.
+/// Returns the meaning that the words of a name give to a number.
 fn named(words: &[&str], is_integer: bool, width: u32, is_item: bool) -> Meaning {
     let [first, last] = [words.first(), words.last()].map(|word| word.copied().unwrap_or_default());
     if COUNTS.contains(&last) {
@@ -130,9 +130,9 @@ fn named(words: &[&str], is_integer: bool, width: u32, is_item: bool) -> Meaning
 
 impl MergeRules {
     /// Returns how values of the leaf at `path` join: by the rule for its field, or for the nearest struct
-    /// around it. If no rule names the leaf, the metric's rule applies to a quantity, and the rule of its
-    /// meaning to any other number. If the whole value is a number that only names something, the metric's
-    /// rule applies to it too, except `sum`: names and times have no sum.
+    /// around it. If no rule names the leaf, then the metric's rule applies to a quantity, and the rule of
+    /// its meaning to any other number. If the whole value is a number that only names something, the
+    /// metric's rule applies to it too, except `sum`: names and times have no sum.
     pub fn join(&self, path: &str, meaning: Meaning) -> LeafJoin {
         let named = self.named(path);
         let own = match meaning {

@@ -21,11 +21,11 @@ pub enum Plan<L> {
     Float {
         size: usize,
     },
-    /// Text up to the first NUL.
+    /// A text that ends at the first NUL.
     Text {
         size: usize,
     },
-    /// Hex digits in memory order.
+    /// Bytes that are shown in hex, in the order of memory.
     Blob {
         size: usize,
     },
@@ -33,9 +33,9 @@ pub enum Plan<L> {
     /// Sixteen bytes.
     Ip,
     Mac,
-    /// An address with the number of its significant bits.
+    /// An address together with the number of its significant bits.
     Prefix(Prefix),
-    /// Structs and unions.
+    /// The members of a struct or union.
     Struct(Vec<FieldPlan<L>>),
     Array {
         element: Box<Self>,
@@ -49,24 +49,24 @@ pub enum Plan<L> {
 pub enum Scalar {
     Unsigned,
     Signed,
-    /// Big-endian in memory.
+    /// An integer that is big-endian in memory.
     Swapped,
     Bool,
-    /// Variants by value, each cut to the width of the field.
+    /// An enumeration: names by value, each value cut to the width of the field.
     Enum {
         signed: bool,
         variants: Vec<(u64, String)>,
     },
     Hex,
-    /// Bits with these names, from the lowest on.
+    /// Flags with these names, from the lowest bit on.
     Flags(&'static [&'static str]),
     /// A number of more than 64 bits that is shown as a number.
     Decimal {
         signed: bool,
     },
-    /// Nanoseconds since the boot of the machine.
+    /// A time in nanoseconds since the boot of the machine.
     Ktime,
-    /// Nanoseconds since 1970.
+    /// A time in nanoseconds since 1970.
     Time,
     Ifindex,
 }
@@ -80,19 +80,19 @@ pub struct FieldPlan<L> {
     pub offset: usize,
     /// The number of bytes that must be read.
     pub size: usize,
-    /// The position in these bytes, if the member is a bitfield.
+    /// The position of the number in these bytes, if the member is a bitfield.
     pub bits: Option<Bits>,
     pub plan: Plan<L>,
 }
 
 impl<L> Plan<L> {
-    /// Compiles a layout. `label` turns a member's name into the form that the format writes.
+    /// Compiles a layout. `label` converts a member's name into the form that the format writes.
     pub fn new(layout: &Layout, label: fn(&str) -> L) -> Self {
         compile(layout, None, label)
     }
 }
 
-/// Compiles a layout that is in an array with the rendering `inherited`.
+/// Compiles a layout that is in an array whose rendering is `inherited`.
 pub fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) -> L) -> Plan<L> {
     let renders = [inherited, layout.render].into_iter().flatten();
     if let Some(plan) = renders.into_iter().find_map(|render| rendered(layout, render)) {
@@ -124,7 +124,7 @@ pub fn compile<L>(layout: &Layout, inherited: Option<Render>, label: fn(&str) ->
     }
 }
 
-/// Tells whether the values of `layout` can be shown by `render`: as a whole, or the elements of an array each.
+/// Tells whether `render` can show the values of `layout`, as a whole or as the elements of an array.
 pub fn fits(layout: &Layout, render: Render) -> bool {
     rendered::<()>(layout, render).is_some()
         || matches!(&layout.shape, Shape::Array { element, .. } if fits(element, render))
@@ -140,7 +140,7 @@ pub fn fits_bitfield(layout: &Layout, width: usize) -> bool {
     kind(layout) != kind(&plain)
 }
 
-/// Returns the plan if `render` fits the whole of `layout`.
+/// Returns the plan if `render` can show a value of `layout` as a whole.
 fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
     let bytes = match &layout.shape {
         Shape::Array { element, len } => {
@@ -171,7 +171,7 @@ fn rendered<L>(layout: &Layout, render: Render) -> Option<Plan<L>> {
         Render::Hex if number && is_int(size) => scalar(Scalar::Hex, size),
         Render::Hex if bytes || record => Plan::Blob { size },
         Render::String if bytes => Plan::Text { size },
-        // A histogram stays one even if its counts do not fit into 64 bits.
+        // A histogram stays a histogram even if its counts do not fit into 64 bits.
         Render::Decimal | Render::Histogram if int && size == 16 => scalar(decimal(&layout.shape), size),
         Render::Ktime if int && size == 8 => scalar(Scalar::Ktime, size),
         Render::Time if int && size == 8 => scalar(Scalar::Time, size),
@@ -257,7 +257,7 @@ const fn is_text(element: &Layout) -> bool {
     matches!(element.shape, Shape::Char) && element.render.is_none() && element.size == 1
 }
 
-/// Tells whether a text can only be a name: not a number, a name with a number, or an escape.
+/// Tells whether a text can only be a name: it is not a number, a name with a number, or an escape.
 pub fn is_name(text: &str) -> bool {
     let special = |c: char| c == '#' || c == '\\' || c.is_control() || c == char::REPLACEMENT_CHARACTER;
     !text.contains(special) && text.contains(|c: char| !c.is_ascii_digit() && c != '-')

@@ -1,10 +1,10 @@
-//! Prefixes of addresses: the bytes of the address, and the number of its significant bits.
+//! Prefixes of addresses. A prefix is the bytes of an address, and the number of significant bits.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::layout::{Layout, Member, Render, Shape};
 
-/// The bits before an IPv4 address in the IPv6 address that maps it.
+/// The number of bits before the IPv4 address in an IPv6 address that maps it.
 const MAPPED: u64 = 96;
 
 /// The parts of a struct that is shown as a prefix.
@@ -17,8 +17,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Finds the parts of a struct of two members. The address is the first member if only that one can be an
-    /// address by its rendering, otherwise the second one. `None` if the struct is not a prefix.
+    /// Finds the parts of a struct that has two members. The address is the first member if only the first can be an
+    /// address by its rendering, and otherwise the second. `None` if the struct is not a prefix.
     pub fn of(layout: &Layout) -> Option<Self> {
         let Shape::Struct(members) = &layout.shape else { return None };
         let [first, second] = &members[..] else { return None };
@@ -46,7 +46,8 @@ impl Prefix {
         Self::of(key).filter(|prefix| is_one && prefix.bits == (0, 4))
     }
 
-    /// Returns the address and the number of bits, by the family of the address. Different bytes give different texts.
+    /// Returns the address and the number of bits, in the notation of the address family. Different bytes give
+    /// different texts.
     pub fn text(&self, value: &[u8]) -> String {
         let bits = value[self.bits.0..][..self.bits.1].iter().rev();
         let bits = bits.fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
@@ -61,7 +62,7 @@ impl Prefix {
         }
     }
 
-    /// Writes the prefix of a text into the bytes of a value. `None` if the text does not fit.
+    /// Writes the prefix in a text into the bytes of a value. `None` if the text is not such a prefix.
     pub fn write(&self, text: &str, value: &mut [u8]) -> Option<()> {
         let (address, bits) = text.split_once('/')?;
         let bits: u64 = bits.parse().ok()?;

@@ -1,5 +1,5 @@
-//! The layouts of sums: summed numbers have 64 bits, for fields of any width, or 128 if 64 do not suffice.
-//! Times are times of the wall clock, which continues over boots.
+//! The layouts of sums. Summed numbers have 64 bits, for fields of any width, or 128 bits if 64 do not suffice. Times
+//! are those of the wall clock, which does not begin again with a boot.
 
 use std::collections::HashSet;
 
@@ -41,7 +41,7 @@ impl SumWidth {
     }
 }
 
-/// Returns the layout of the sum of tables of a layout. Values of queues and stacks are not added up.
+/// Returns the layout of the sum of tables with this layout. Values of queues and stacks are not added up.
 pub fn sums(layout: &TableLayout, rules: &MergeRules, width: SumWidth) -> TableLayout {
     let adds = |path: &str, meaning| rules.join(path, meaning).rule == MergeRule::Sum;
     let value = clocked(&layout.value);
@@ -55,7 +55,7 @@ pub fn widened(layout: &Layout, width: SumWidth, adds: &dyn Fn(&str, Meaning) ->
     Widening { width, adds }.layout(layout, None, "", false)
 }
 
-/// Tells whether numbers of the layout are as wide as the widest sums.
+/// Tells whether the layout has numbers as wide as the widest sums.
 pub fn is_widest(layout: &Layout) -> bool {
     match &layout.shape {
         Shape::Int { .. } => {
@@ -123,8 +123,8 @@ impl Widening<'_> {
     }
 }
 
-/// Gives each member a place of its own, in the order of the old ones. Members that share bits stay together with their
-/// layouts. Returns the total size in bytes.
+/// Gives each member a separate place, in the order of the old places. Members that share bits stay together and keep
+/// their layouts. Returns the total size in bytes.
 fn place(members: &[Member], wider: &mut [Member]) -> usize {
     let span = |member: &Member| {
         let width = member.bitfield.map_or(8 * member.layout.size, usize::from);
@@ -179,8 +179,8 @@ fn clocked(layout: &Layout) -> Layout {
     Layout { shape, render, ..layout.clone() }
 }
 
-/// Does the same as [`convert_slots`] with two tables: one may have times since a boot and the other times of
-/// the wall clock; `boot_time_ns` is the time of the boot by the wall clock.
+/// Does the same as [`convert_slots`] for two layouts of which one may have times since a boot and the other times of
+/// the wall clock. `boot_time_ns` is the time of the boot by the wall clock.
 pub fn convert_times(
     table: &RawTable,
     from: &TableLayout,
@@ -192,8 +192,8 @@ pub fn convert_times(
     Some(tables)
 }
 
-/// Converts the rows of a sum to rows of the original map. Numbers without room become the largest numbers
-/// with room.
+/// Converts the rows of a sum to rows of the original map. Numbers that do not fit become the largest numbers that
+/// fit.
 pub fn narrowed(
     table: &RawTable,
     from: &TableLayout,
@@ -205,7 +205,7 @@ pub fn narrowed(
     Some(table)
 }
 
-/// Converts the times in a table, which already has another layout, to the clock of that layout.
+/// Converts the times in a table to the clock of its layout, which was changed before.
 fn set_clock(table: &mut RawTable, from: &TableLayout, to: &TableLayout, boot_time_ns: i128) {
     if from.renders(Render::Ktime) == to.renders(Render::Ktime) {
         return;

@@ -1,4 +1,4 @@
-//! The bytes of a value in a configuration, which has the form of documents.
+//! The writing of values from a configuration into bytes. The values have the form of documents.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,12 +8,12 @@ use crate::field::names;
 use crate::field::prefix::Prefix;
 use crate::layout::{EnumVariant, Layout, Member, Render, Shape};
 
-/// Writes `value` into the bytes of a variable with this layout. Fields of a struct that the value leaves out keep their content.
-/// The error names the part of the value and its valid values.
+/// Writes `value` into the bytes of a variable with this layout. Fields of a struct that are missing in the value keep their
+/// content. The error names the part of the value and what is valid there.
 ///
 /// # Errors
 ///
-/// Fails if the value does not fit the layout, in type or range. The bytes may then be changed.
+/// Fails if the value does not fit the layout, in type or range. Some bytes may be changed then.
 pub fn write(layout: &Layout, value: &Value, bytes: &mut [u8]) -> Result<(), String> {
     at(layout, value, bytes, "")
 }
@@ -76,7 +76,7 @@ fn at(layout: &Layout, value: &Value, bytes: &mut [u8], path: &str) -> Result<()
     Ok(())
 }
 
-/// Writes the number of a name.
+/// Writes the number that has a name.
 fn named(name: &str, variants: &[EnumVariant], signed: bool, bytes: &mut [u8]) -> Result<(), String> {
     let Some(variant) = variants.iter().find(|variant| variant.name == name) else {
         let known: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
@@ -114,7 +114,7 @@ fn prefix(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!("{path}: ") }
 }
 
-/// Writes a value that has a rendering; `None` if the rendering does not change how a number or a text is written.
+/// Writes a value with a rendering; `None` if the rendering does not change how a number or a text is written.
 fn rendered(render: Render, value: &Value, bytes: &mut [u8]) -> Option<Result<(), String>> {
     let text = value.as_str();
     let written = match (render, text) {
@@ -177,7 +177,7 @@ fn float(value: &Value, bytes: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a number, or a text with one: 0x and its digits, as for numbers of 128 bits in documents.
+/// Writes a number, or a text with a number: 0x and digits, as documents show numbers of 128 bits.
 fn integer(value: &Value, signed: bool, bytes: &mut [u8]) -> Result<(), String> {
     let bits = 8 * bytes.len().clamp(1, 16) as u32;
     let range = match (signed, bits) {
@@ -210,7 +210,7 @@ fn integer(value: &Value, signed: bool, bytes: &mut [u8]) -> Result<(), String> 
     Ok(())
 }
 
-/// Bytes that hold a number below 256: the number is the first byte, and all others are 0.
+/// Bytes that can contain a number below 256: the first byte is the number, and all others are 0.
 trait First {
     fn fill_with_first(&mut self, first: u8);
 }

@@ -1,4 +1,4 @@
-//! The names of information elements of IPFIX, which the tag `ie("name")` of a field may say.
+//! The names of IPFIX information elements, which the tag `ie("name")` of a field may contain.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::registry::{IpfixType, REGISTRY};
 
-/// The names that an error shows.
+/// The most names that an error shows.
 const SHOWN: usize = 3;
 
 /// An element of IANA's registry.
@@ -17,8 +17,8 @@ pub struct IpfixElement {
     pub kind: IpfixType,
 }
 
-/// The elements in tags, by the members on the way to the field, with dots between them. A whole key or value
-/// has no name.
+/// The IPFIX elements that tags name, by the path of the field: its members, with dots between them. The path
+/// of a whole key or value is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldElements {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -38,7 +38,7 @@ impl IpfixElement {
         REGISTRY.iter().map(Self::of).find(|element| element.number == number)
     }
 
-    /// The most similar names, in the form of a message.
+    /// Returns the most similar names, in the form of a message.
     pub fn nearest(name: &str) -> String {
         let lower = name.to_lowercase();
         let mut names: Vec<(f64, &str)> = REGISTRY
@@ -55,8 +55,8 @@ impl IpfixElement {
 }
 
 impl FieldElements {
-    /// Does the same for keys with the name of an interface before them: a key without members becomes the
-    /// member `key`.
+    /// Adapts the paths to keys that have the name of an interface before them: a key without members becomes
+    /// the member `key`.
     #[must_use]
     pub fn beside_interface(mut self, key: &str) -> Self {
         if let Some(element) = self.key.remove("") {

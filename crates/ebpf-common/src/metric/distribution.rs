@@ -1,4 +1,4 @@
-//! The ranges of a histogram: an array whose slot `i` counts the values from 2^i to 2^(i+1)-1.
+//! The distribution in a histogram: an array whose slot `i` counts the values from 2^i to 2^(i+1)-1.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use serde_json::Value;
 /// The number of slots that have a range of their own: the highest bit of a value has 64 possible positions.
 const SLOTS: usize = 64;
 
-/// The percentiles that documents have.
+/// The percentiles that documents show.
 pub const PERCENTILES: [(&str, u128); 3] = [("p50", 50), ("p95", 95), ("p99", 99)];
 
-/// The counts of one metric's entries.
+/// The counts in the slots of a metric's entries.
 #[derive(Clone, Debug)]
 pub struct Distribution([u128; SLOTS]);
 
@@ -21,7 +21,7 @@ impl Default for Distribution {
     }
 }
 
-/// The counts of a metric's entries: of all, and of those of each interface if keys name it.
+/// The distributions of a metric's entries: of all entries, and of each interface if keys name interfaces.
 #[derive(Clone, Debug, Default)]
 pub struct Distributions {
     /// The number of bytes that name the interface, at the start of each key.
@@ -30,7 +30,7 @@ pub struct Distributions {
     of_interfaces: BTreeMap<Vec<u8>, Distribution>,
 }
 
-/// A range that has counted something, with its bounds.
+/// A range that has counted at least one value, with its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedRange {
     pub from: u64,
@@ -39,7 +39,7 @@ pub struct CountedRange {
 }
 
 impl Distribution {
-    /// Adds the count of a slot. Slots beyond the last one count with it.
+    /// Adds the count of a slot. The counts of slots beyond the last one are added to the last one.
     fn add(&mut self, index: u128, count: u128) {
         let slot = &mut self.0[index.min(SLOTS as u128 - 1) as usize];
         *slot = slot.saturating_add(count);
@@ -50,16 +50,16 @@ impl Distribution {
         self.add(number(key), number(count));
     }
 
-    /// The number of values.
+    /// Returns the number of counted values.
     pub fn count(&self) -> u128 {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns an upper bound of this percentage of values: the end of the range that contains the
-    /// percentile. `None` without values.
+    /// Returns an upper bound for this percentage of values: the end of the range that contains the percentile. `None` if no
+    /// value was counted.
     pub fn percentile(&self, percent: u128) -> Option<u64> {
         let count = self.count();
-        // The number of the value, counted from 1; the order is that of the values.
+        // The rank of the value, counted from 1, in ascending order of the values.
         let rank = (count / 100 * percent + (count % 100 * percent).div_ceil(100)).max(1);
         let mut seen = 0_u128;
         let at = self.0.iter().position(|slot| {
@@ -69,7 +69,7 @@ impl Distribution {
         at.filter(|_| count > 0).map(end)
     }
 
-    /// The ranges that have counted something.
+    /// Returns the ranges that have counted at least one value.
     pub fn ranges(&self) -> impl Iterator<Item = CountedRange> {
         let counted = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
         counted.map(|(slot, &count)| CountedRange {
@@ -81,7 +81,8 @@ impl Distribution {
 }
 
 impl Distributions {
-    /// Makes empty counts of entries whose keys begin with the name of an interface of this size, or do not name any if it is 0.
+    /// Makes empty distributions for entries whose keys begin with an interface name of this many bytes; 0 if keys name no
+    /// interfaces.
     pub fn new(name_bytes: usize) -> Self {
         Self { name_bytes, ..Self::default() }
     }
@@ -122,12 +123,12 @@ impl Distributions {
         }
     }
 
-    /// The counts of all entries.
+    /// Returns the distribution of all entries.
     pub const fn all(&self) -> &Distribution {
         &self.all
     }
 
-    /// The interfaces that keys name, with the counts of their entries.
+    /// Returns the interfaces that keys name, with the distributions of their entries.
     pub fn of_interfaces(&self) -> impl Iterator<Item = (Cow<'_, str>, &Distribution)> {
         self.of_interfaces.iter().map(|(name, counts)| {
             let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
@@ -143,12 +144,12 @@ fn slot(key: &Value) -> Option<(Option<&str>, u128)> {
     Some((Some(interface), parts.values().find_map(Value::as_u64)?.into()))
 }
 
-/// The largest value of a slot.
+/// Returns the largest value that a slot counts.
 const fn end(slot: usize) -> u64 {
     u64::MAX >> (SLOTS - 1 - slot)
 }
 
-/// A number of up to sixteen bytes.
+/// Returns the number in up to sixteen bytes.
 fn number(bytes: &[u8]) -> u128 {
     bytes.iter().take(16).rev().fold(0, |number, &byte| number << 8 | u128::from(byte))
 }

@@ -14,11 +14,11 @@ use crate::metric::{Aggregation, Completeness, SeriesRules, Temporality};
 use crate::table::{TableLayout, known};
 use crate::window::is_default;
 
-/// The bytes of the index of an array.
+/// The number of bytes in the index of an array.
 const SLOT: usize = 4;
 
-/// The properties of a metric: now in a running probe, or at the end of a stored window. Fields
-/// that earlier versions did not store have defaults.
+/// The properties of a metric, in a running probe or at the end of a stored window. Fields that earlier versions
+/// did not store have defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricHead {
     pub direction: Direction,
@@ -26,21 +26,22 @@ pub struct MetricHead {
     pub name: String,
     /// The name of the map, or of the variable, in the source.
     pub map: String,
-    /// The operator's description of the metric; may be empty.
+    /// The operator's text about the metric, which may be empty.
     pub help: String,
     /// The aggregation of the values of the CPUs, only for PERCPU maps; `None` if the values are shown one by
     /// one.
     pub agg: Option<Aggregation>,
-    /// The program has seen one packet in this many, chosen at random; `None` if it has seen all.
+    /// The sampling: the program has seen one packet out of this many, chosen at random; `None` if it has seen
+    /// all packets.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sample: Option<NonZeroU32>,
     /// The kind of the map and the types of its keys and values.
     #[serde(deserialize_with = "known::layout")]
     pub layout: Arc<TableLayout>,
-    /// The start of the counting.
+    /// The beginning of the counts.
     #[serde(rename = "reading")]
     pub temporality: Temporality,
-    /// The number of entries that the sum of the windows has dropped so far for lack of room.
+    /// The number of entries that the sum of windows has dropped so far because it was full.
     #[serde(default, skip_serializing_if = "is_default")]
     pub dropped: u64,
     /// The kind of a map of events, whose metric has no rows; `None` for all other maps.
@@ -56,17 +57,17 @@ pub struct MetricHead {
     pub elements: FieldElements,
 }
 
-/// The fill of a map with a bound.
+/// The fill of a map that has a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     pub used: u64,
     pub max: u32,
-    /// True if some entries found no room, or the next one would find none.
+    /// True if some entries did not fit, or if the next entry would not fit.
     pub full: bool,
 }
 
 impl Fill {
-    /// Returns the used part of the entries, from 0 to 1; `None` if the map has no room.
+    /// Returns the used share of the entries, from 0 to 1; `None` if the map can have no entries.
     pub fn share(self) -> Option<f64> {
         (self.max > 0).then(|| self.used as f64 / f64::from(self.max))
     }
@@ -92,7 +93,8 @@ impl MetricHead {
         }
     }
 
-    /// Tells whether both are the same metric in different windows: only numbers of these windows differ.
+    /// Tells whether both heads describe the same metric in different windows, so that they differ at most in the
+    /// numbers of these windows.
     pub fn is_alike(&self, other: &Self) -> bool {
         let Self {
             direction,
@@ -122,7 +124,7 @@ impl MetricHead {
             && *elements == other.elements
     }
 
-    /// The name of the map's type.
+    /// Returns the name of the map's type.
     pub fn type_name(&self) -> &'static str {
         self.events.map_or_else(|| self.layout.kind.name(), EventKind::name)
     }
@@ -132,7 +134,7 @@ impl MetricHead {
         self.has_slots() && self.layout.key.size == SLOT
     }
 
-    /// Tells whether the entries are the slots of a histogram, or of one for each interface.
+    /// Tells whether the entries are the slots of a histogram, or of one histogram for each interface.
     pub fn has_slots(&self) -> bool {
         let TableLayout { kind, key, value, .. } = &*self.layout;
         let is_count =
@@ -143,7 +145,7 @@ impl MetricHead {
             && is_count
     }
 
-    /// The name of the counter of losses.
+    /// Returns the name of the counter of losses.
     pub const fn losses_name(&self) -> &'static str {
         if self.events.is_some() { "failed_reserves" } else { "failed_inserts" }
     }

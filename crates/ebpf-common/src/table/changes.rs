@@ -1,39 +1,38 @@
-//! The difference between a table and its successor: removed entries, changed values, and new entries at the
-//! end. A table and such differences make the later tables again, to the byte.
+//! The difference between a table and the next one: removed entries, changed values, and new entries at the end. A table
+//! and its differences give all later tables, identical to the byte.
 
 use crate::table::{RawTable, TableLayout};
 
-/// The changes that turn one table into the next.
+/// The changes that convert one table into the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableChanges {
     /// The places of the removed entries in the first table.
     pub gone: Vec<usize>,
-    /// The places of the entries whose values changed, in the table without the removed ones.
+    /// The places of the entries whose values have changed, counted without the removed entries.
     pub changed: Vec<usize>,
-    /// The keys of the new entries; the values of the changed entries, and then the values of the new ones.
+    /// The keys of the new entries; and the values of the changed entries, followed by the values of the new entries.
     pub rows: RawTable,
 }
 
 impl TableChanges {
-    /// The stored size in bytes.
+    /// Returns the stored size in bytes.
     pub fn size(&self) -> usize {
         let places = self.places();
         self.rows.keys.len() + self.rows.values.len() + places.keys.len() + places.values.len()
     }
 
-    /// Returns the places as bytes: those of removed entries as keys, those of changed entries as values. Most places
-    /// are close together, so that the distances take one byte each.
+    /// Returns the places as bytes: the places of removed entries as keys, and those of changed entries as values. Most
+    /// places are close together, so that the distances between them take one byte each.
     pub fn places(&self) -> RawTable {
         RawTable { keys: distances(&self.gone), values: distances(&self.changed), ..RawTable::default() }
     }
 
-    /// Makes the changes again from `rows` and from the result of [`Self::places`]; `None` if the result is
-    /// cut off.
+    /// Makes the changes from `rows` and from the result of [`Self::places`]; `None` if that result is incomplete.
     pub fn of_parts(rows: RawTable, places: &RawTable) -> Option<Self> {
         Some(Self { gone: places_of(&places.keys)?, changed: places_of(&places.values)?, rows })
     }
 
-    /// Makes the changes in `table`, and notes `seq` as the age of changed and new entries, if entries have ages. Returns
+    /// Applies the changes to `table`. If entries have ages, notes `seq` as the age of changed and new entries. Returns
     /// false if the changes do not fit this table.
     pub fn apply(&self, table: &mut RawTable, ages: &mut Vec<u64>, seq: u64, layout: &TableLayout) -> bool {
         if !self.remove_gone(table, ages, layout) {
@@ -96,7 +95,7 @@ fn distances(places: &[usize]) -> Vec<u8> {
     bytes
 }
 
-/// Reads what [`distances`] has written; `None` if it is cut off or too large.
+/// Reads the places that [`distances`] has written; `None` if the bytes are incomplete or a number is too large.
 fn places_of(bytes: &[u8]) -> Option<Vec<usize>> {
     let mut places = Vec::with_capacity(bytes.len());
     let (mut next, mut distance, mut shift) = (0_usize, 0_usize, 0_u32);

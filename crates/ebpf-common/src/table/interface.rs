@@ -1,15 +1,15 @@
-//! Rows with the name of the interface whose packets they count. If each interface has maps of its own, the
-//! rows of all of them make one table. The name is the first field of each key, and of the values of queues
-//! and stacks, which have no keys.
+//! Rows that contain the name of the interface whose packets they count. If each interface has maps of its own, the rows of
+//! all these maps make one table. The name is the first field of each key. For queues and stacks, which have no keys, it is
+//! the first field of each value.
 
 use crate::convert::rows::carries;
 use crate::layout::{Layout, Member, Render, Shape};
 use crate::map_kind::{MapFamily, MapKind};
 use crate::table::{RawTable, TableLayout};
 
-/// The bytes of a name, with the NUL after it (`IFNAMSIZ` of `linux/if.h`).
+/// The number of bytes of a name, including the NUL at its end (`IFNAMSIZ` of `linux/if.h`).
 const NAME: usize = 16;
-/// The name of the field.
+/// The name of the field that contains the interface.
 const FIELD: &str = "interface";
 
 impl TableLayout {
@@ -35,12 +35,12 @@ impl TableLayout {
         if has_name { NAME } else { 0 }
     }
 
-    /// The part of a row with the name.
+    /// Returns the part of a row that contains the name: the key, or else the value.
     const fn named_part(&self) -> &Layout {
         if matches!(self.kind.family(), MapFamily::Fifo) { &self.value } else { &self.key }
     }
 
-    /// The name of the field after the name of the interface, if rows of this layout may name interfaces.
+    /// Returns the name of the field after the interface, if rows of this layout may name interfaces.
     fn field_behind(&self) -> Option<&str> {
         let Shape::Struct(members) = &self.named_part().shape else { return None };
         let (first, rest) = members.split_first()?;
@@ -50,7 +50,7 @@ impl TableLayout {
 }
 
 impl RawTable {
-    /// Returns the rows of `layout` with the name of their interface.
+    /// Returns the rows of `layout` with the name of their interface added.
     pub fn with_interface(&self, layout: &TableLayout, interface: &str) -> Self {
         let mut name = [0; NAME];
         // A name of the kernel always fits. A longer alternative name is cut.
@@ -67,9 +67,9 @@ impl RawTable {
         named
     }
 
-    /// Returns the rows of the layout `from` with their layout, in a form that can become `to`, if only one
-    /// of the two layouts has names of interfaces. Rows without a name get an empty one; superfluous names
-    /// are removed. `None` if the layouts differ in another way.
+    /// Converts rows of the layout `from` so that they and their layout can become `to`, if only one of the two layouts has
+    /// names of interfaces. Rows without a name get an empty name, and superfluous names are removed. Returns the rows with
+    /// their new layout; `None` if the layouts differ in another way.
     pub fn with_interfaces_of(&self, from: &TableLayout, to: &TableLayout) -> Option<(Self, TableLayout)> {
         if let Some(key) = to.field_behind() {
             let named = from.with_interface(key);
@@ -94,8 +94,8 @@ impl RawTable {
     }
 }
 
-/// Tells whether any content of a table has a counterpart in the other layout. Only one of the two layouts
-/// may have names of interfaces.
+/// Tells whether any content of a table can be taken over into the other layout. Only one of the two layouts may have names
+/// of interfaces.
 pub fn carries_over(from: &TableLayout, to: &TableLayout) -> bool {
     let adapted = || RawTable::default().with_interfaces_of(from, to);
     carries(from, to) || adapted().is_some_and(|(_, layout)| carries(&layout, to))

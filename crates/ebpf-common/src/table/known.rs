@@ -1,5 +1,5 @@
-//! Layouts from earlier readings. The windows of a deployment share their layouts, and in a small window
-//! these are most of the text before the rows.
+//! The layouts of earlier readings. The windows of a deployment share their layouts, and in a small
+//! window the layouts are most of the text before the rows.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,14 +9,15 @@ use serde_json::value::RawValue;
 
 use crate::table::TableLayout;
 
-/// The most layouts that are kept, and the longest text of one in bytes: at most half a MiB.
+/// The most layouts that are kept, and the longest text of a layout in bytes. Together the texts
+/// take at most half a MiB.
 const MOST: usize = 32;
 const LONGEST: usize = 16 << 10;
 
-/// The texts of layouts and their meaning; the last one is the most recent.
+/// The texts of layouts with the parsed layouts. The last one was used most recently.
 static KNOWN: Mutex<Vec<(Box<RawValue>, Arc<TableLayout>)>> = Mutex::new(Vec::new());
 
-/// Reads a layout. Equal texts give the same layout, not a copy, if they follow each other closely.
+/// Reads a layout. Equal texts that follow each other closely give the same object, and not a copy.
 pub fn layout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<TableLayout>, D::Error> {
     let text = Box::<RawValue>::deserialize(deserializer)?;
     let is_text = |(known, _): &(Box<RawValue>, _)| known.get() == text.get();

@@ -1,4 +1,4 @@
-//! The pods and Services that have the addresses, for the keys of documents.
+//! The owners of addresses, which documents show beside keys: pods and Services.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 pub struct PodNames {
     pub namespace: String,
     pub pod: String,
-    /// The owner of the pod: the kind, `/` and the name.
+    /// The workload that owns the pod: its kind, `/` and its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
 }
 
 impl PodNames {
-    /// Returns the fields with their values.
+    /// Returns the names of the fields with their values.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         let workload = self.workload.as_deref().map(|workload| ("workload", workload));
         [("namespace", &*self.namespace), ("pod", &self.pod)].into_iter().chain(workload)
@@ -51,22 +51,22 @@ impl AddressOwner {
     }
 }
 
-/// A fixed name for a key that is an address itself, without members.
+/// The name under which a key that is itself an address has its owner.
 pub const WHOLE_KEY: &str = "key";
 
-/// The owners of addresses, each since a time.
+/// The owners of each address, each with the time since which it has owned the address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressOwners(pub HashMap<IpAddr, Vec<OwnedSince>>);
 
-/// An owner of an address until the next owner of it.
+/// An owner of an address, until the next owner has the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedSince {
-    /// Nanoseconds since the Unix epoch.
+    /// The beginning of the ownership, in nanoseconds since the Unix epoch.
     pub since: i128,
     pub owner: Arc<AddressOwner>,
 }
 
-/// The owners at one time.
+/// The owners of addresses at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnersAt {
     pub owners: Arc<AddressOwners>,
@@ -75,7 +75,7 @@ pub struct OwnersAt {
 }
 
 impl OwnersAt {
-    /// Returns the owner of an address.
+    /// Returns the owner of an address at that time.
     pub fn of(&self, address: IpAddr) -> Option<&AddressOwner> {
         let owned = self.owners.0.get(&address)?.iter().rfind(|owned| owned.since <= self.time)?;
         Some(&owned.owner)

@@ -11,7 +11,7 @@ use crate::window::owner::WHOLE_KEY;
 /// The answer to `GET /v1/probes/{name}/windows/{seq}/shape`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowShape {
-    /// Hex digits that tell this shape from any other. The texts of `help` do not count.
+    /// Hex digits that identify this shape. The texts of `help` do not count.
     pub digest: String,
     /// The metrics, in the order of the document.
     pub metrics: Vec<MetricShape>,
@@ -31,23 +31,23 @@ pub struct MetricShape {
     pub help: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agg: Option<Aggregation>,
-    /// The start of the counting: the window, or the deployment of the probe.
+    /// The beginning of the counts: the window, or the deployment of the probe.
     pub reading: Temporality,
     /// True if entry `i` counts values whose highest bit is `i`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub histogram: bool,
-    /// The key; `None` if entries have none.
+    /// The shape of the key; `None` if entries have no keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<FieldShape>,
-    /// The value, of one CPU if `per_cpu`.
+    /// The shape of the value; if `per_cpu` is true, of the value of one CPU.
     pub value: FieldShape,
-    /// True if the value of an entry is an array with a value of each CPU.
+    /// True if the value of an entry is an array with one value for each CPU.
     #[serde(default, skip_serializing_if = "is_default")]
     pub per_cpu: bool,
     /// True if entries may name the owners of the addresses in their keys.
     #[serde(default, skip_serializing_if = "is_default")]
     pub names: bool,
-    /// The families of OpenMetrics of the numbers in its values; a histogram is one.
+    /// The families of OpenMetrics for the numbers in the values; a histogram has one family.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<FamilyShape>,
 }
@@ -57,38 +57,38 @@ pub struct MetricShape {
 pub struct FamilyShape {
     /// The name, with its base unit. A counter may have the suffix `_total`.
     pub name: String,
-    /// The members that lead to the number in the value, with dots between them; empty for a value without members.
+    /// The names of the members that lead to the number in the value, with dots between them; empty for a value without members.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
     /// The base unit of a quantity: `bytes`, `seconds`, `packets` and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// The rule that joins the numbers of two windows, or of two entries.
+    /// The rule that joins the numbers in two windows or two entries.
     pub merge: MergeRule,
-    /// True for a quantity that is never negative.
+    /// True for a quantity that can't be negative.
     #[serde(default, skip_serializing_if = "is_default")]
     pub counts: bool,
 }
 
-/// A field of a key or a value; the whole key or value has no name.
+/// A field of a key or a value. A whole key or value is a field without a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldShape {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     #[serde(flatten)]
     pub content: FieldContent,
-    /// The meaning of a number: only some meanings allow a sum.
+    /// The meaning of a number. A sum is possible only for some meanings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meaning: Option<NumberMeaning>,
     /// The unit of a quantity, by the words of its name: `bytes`, `nanoseconds`, `packets` and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// The element of IPFIX that a tag of the field names.
+    /// The element of IPFIX that a tag of the field names, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ie: Option<String>,
 }
 
-/// The rendering of a field in documents in JSON.
+/// The way in which JSON documents show a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FieldContent {
@@ -100,7 +100,7 @@ pub enum FieldContent {
     Signed {
         bits: u32,
     },
-    /// An integer of up to 128 bits, shown as a number.
+    /// An integer of up to 128 bits, shown as a number in JSON.
     Decimal {
         signed: bool,
     },
@@ -112,25 +112,26 @@ pub enum FieldContent {
     Text {
         size: usize,
     },
-    /// `0x` and hex digits for this many bytes.
+    /// A text of `0x` and hex digits for this many bytes.
     Hex {
         size: usize,
     },
     Ipv4,
-    /// An address of either family.
+    /// An IPv4 or IPv6 address.
     Ip,
     Mac,
     /// An address with the number of its significant bits: `10.0.0.0/8`.
     Prefix,
-    /// RFC 3339; a number without a time: `0` is "never".
+    /// A time in RFC 3339. A number instead of a text is not a time: `0` is "never".
     Time,
     /// The name of an interface, or its index if it has none.
     Interface,
-    /// One of these names, or a number without a name.
+    /// One of these names, or a number if it has no name.
     Name {
         names: Vec<ValueName>,
     },
-    /// The names of the bits that are set, with `|` between them; a number without names. The first name is that of the lowest bit.
+    /// The names of the bits that are set, with `|` between them, or a number if a bit has no name. The first name in the list
+    /// belongs to the lowest bit.
     Flags {
         flags: Vec<String>,
     },
@@ -150,7 +151,7 @@ pub enum FieldContent {
     },
 }
 
-/// A number with names for its values.
+/// A value of a number, with its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueName {
     pub value: u64,
@@ -171,12 +172,12 @@ pub enum NumberMeaning {
     Flags,
     /// A point in time.
     Time,
-    /// A copy from a header, or a name: no sum is possible.
+    /// A copy from a header, or a name. No sum is possible.
     Identity,
 }
 
 impl FieldShape {
-    /// Notes the element of IPFIX of the field to which these members lead.
+    /// Notes the IPFIX element of the field at this path of members.
     pub fn note_element(&mut self, path: &str, element: &str) {
         if path.is_empty() {
             self.ie = Some(element.to_owned());
@@ -188,7 +189,7 @@ impl FieldShape {
         }
     }
 
-    /// Returns the names under which the addresses in a key have their owners.
+    /// Returns the names under which documents show the owners of the addresses in a key.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         let members = match &self.content {
             FieldContent::Struct { fields } => &fields[..],

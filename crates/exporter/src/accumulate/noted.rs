@@ -2,16 +2,17 @@
 
 use twinprobe_ebpf_common::{RawTable, TableChanges, TableLayout};
 
-/// The changes since a window. Entries keep their order, and new ones come after all others.
+/// The changes in a sum since a window. Entries keep their order, and new entries come after all
+/// others.
 #[derive(Clone, Debug)]
 pub struct Noted {
-    /// The number of the window.
+    /// The number of the window since which changes are noted.
     pub since: u64,
-    /// The number of entries of its sum.
+    /// The number of entries of the sum in that window.
     before: usize,
-    /// For each remaining entry of that sum: whether it has changed.
+    /// For each remaining entry of the sum in that window, whether the entry has changed.
     changed: Vec<bool>,
-    /// The former places of these entries; `None` while all remain.
+    /// The places of these entries in that window; `None` while no entry is removed.
     places: Option<Vec<usize>>,
 }
 
@@ -34,7 +35,7 @@ impl Noted {
         self.changed.retain(|_| goes.next().is_none_or(|goes| !goes));
     }
 
-    /// Returns the changes from the sum of the window to `total`.
+    /// Returns the changes from the sum in the noted window to `total`.
     pub fn changes(&self, total: &RawTable, layout: &TableLayout) -> TableChanges {
         let is_left =
             |place: &usize| self.places.as_ref().is_none_or(|left| left.binary_search(place).is_ok());

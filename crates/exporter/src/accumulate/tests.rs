@@ -73,7 +73,7 @@ fn sums_that_64_bits_do_not_hold_go_on_in_128() {
     );
     assert_eq!(total.narrowed(0).values, wide(&[u64::MAX, 3, 3]), "a map has no room for it");
 
-    // The stored sums continue, also those of another layout.
+    // Stored sums continue, including sums with another layout.
     for of in [layout, table(MapKind::Hash, Layout::unsigned(4), 1)] {
         let mut next = Accumulator::new(of, &MergeRules::default()).expect("no fields are named");
         assert!(next.add_of(total.table(), total.layout(), 3, 0));
@@ -199,7 +199,7 @@ fn ages_are_kept_beside_the_rows() {
     assert_eq!((total.table(), total.ages()), (&raw(&[1, 3], &wide(&[1, 3])), &[9, 8][..]));
 }
 
-/// A window of a sum whose entries come and go, and the work of a daemon after it.
+/// A window of a sum whose entries come and go, and the operations of a daemon after it.
 #[derive(Clone, Debug)]
 struct Step {
     /// Keys, each with its number. Numbers near the end of 64 bits make the sum wider.

@@ -1,4 +1,4 @@
-//! The decoding of bytes by a plan.
+//! The decoder of bytes by a plan.
 
 use twinprobe_ebpf_common::Context;
 use twinprobe_ebpf_common::window::owner::OwnersAt;
@@ -13,10 +13,10 @@ use twinprobe_ebpf_common::field::bits::{load, load_bits, load_small, sign_exten
 use twinprobe_ebpf_common::field::names;
 use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar, is_name};
 
-/// A walk of plans over bytes, which passes the values to a sink.
+/// A walk over bytes by plans, which passes the values to a sink.
 pub struct Decoder<'a> {
     context: &'a Context,
-    /// Memory for the text of renderings, kept from row to row.
+    /// Memory for the text of renderings, which all rows share.
     scratch: String,
     /// True while a key is decoded: all bits of a key are shown.
     is_key: bool,
@@ -30,7 +30,7 @@ impl<'a> Decoder<'a> {
         Self { context, scratch: String::new(), is_key: false, alike: OnceCell::new() }
     }
 
-    /// The owners of addresses, if the document shows them.
+    /// Returns the owners of addresses, if the document shows them.
     pub const fn owners(&self) -> Option<&'a OwnersAt> {
         self.context.owners.as_ref()
     }
@@ -68,7 +68,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Panics
     ///
-    /// Panics if there are fewer bytes than that.
+    /// Panics if there are fewer bytes than the layout has.
     pub fn value<S: ValueSink>(&mut self, plan: &Plan<S::Label>, bytes: &[u8], sink: &mut S) {
         match plan {
             Plan::Scalar { kind: Scalar::Unsigned, size: size @ ..=8 } => {
@@ -126,7 +126,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Decodes text up to the first NUL; all of a key's text if bytes follow the NUL.
+    /// Decodes text up to the first NUL. In a key with bytes after the NUL, decodes all of the text.
     fn text<S: ValueSink>(&mut self, bytes: &[u8], sink: &mut S) {
         let end = match self.is_key {
             true => bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1),
@@ -143,8 +143,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Decodes the bytes of one field, from its offset on. The loop over the fields contains the plans of
-    /// most fields, without a call for each.
+    /// Decodes the bytes of one field, from the field's offset on. The loop over the fields contains the
+    /// plans of most fields, so that these need no call.
     #[inline]
     pub fn field<S: ValueSink>(&mut self, field: &FieldPlan<S::Label>, bytes: &[u8], sink: &mut S) {
         match (&field.plan, field.bits) {
@@ -262,7 +262,7 @@ fn widened(float: &[u8]) -> f64 {
     if float.len() == 4 { f32::from_bits(bits as u32).into() } else { f64::from_bits(bits) }
 }
 
-/// Tells whether JSON has a number for a float that every reader distinguishes from all other floats.
+/// Tells whether JSON has a number for a float that all readers distinguish from all other floats.
 fn is_ordinary(float: &[u8]) -> bool {
     let value = widened(float);
     value.is_finite() && !(value == 0.0 && value.is_sign_negative())

@@ -1,5 +1,6 @@
-//! Keys are the identity of an entry: two keys that differ in any bit look different. So a key also shows
-//! bits that a value does not show: padding that is not zero, bytes after a NUL, the payload of a NaN.
+//! The rendering of keys. A key is the identity of an entry, so two keys that differ in any bit must look different.
+//! Therefore a key also shows bits that a value does not show: padding that is not zero, bytes after a NUL, the payload
+//! of a NaN.
 
 use twinprobe_ebpf_common::Layout;
 
@@ -9,7 +10,7 @@ use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan};
 /// The number of bytes of a key that the padding covers. The kernel has no key of more than 512 bytes, but a layout may
 /// claim any size.
 const LONGEST: usize = 4096;
-/// The name of the part of a key outside of its members.
+/// The name under which documents show the bits of a key that belong to no member.
 const PADDING: &str = "padding";
 
 /// The rendering of a key.
@@ -17,7 +18,7 @@ const PADDING: &str = "padding";
 pub struct KeyPlan<L> {
     pub plan: Plan<L>,
     pub padding: Padding,
-    /// The name of the padding, which no member has.
+    /// The label of the padding, which differs from the labels of all members.
     pub label: L,
 }
 
@@ -36,7 +37,7 @@ impl<L> KeyPlan<L> {
     }
 }
 
-/// The bits of a key that none of its parts shows.
+/// The bits of a key that none of its members shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding(Vec<u8>);
 
@@ -48,14 +49,14 @@ impl Padding {
         Self(if hidden.iter().all(|bits| *bits == 0) { Vec::new() } else { hidden })
     }
 
-    /// Returns the bits of a key of this size that none of these parts show.
+    /// Returns the bits of a key of this size that none of these members shows.
     pub fn of_parts<L>(size: usize, parts: &[FieldPlan<L>]) -> Self {
         Self::new(size, |shown| {
             parts.iter().for_each(|part| cover(&part.plan, 8 * part.offset, part.bits, shown));
         })
     }
 
-    /// Tells whether one of the bits is set.
+    /// Tells whether at least one of the bits is set in this key.
     pub fn is_set(&self, key: &[u8]) -> bool {
         // Most keys have no such bit: the compiler turns the loop into vector instructions.
         key.iter().zip(&self.0).fold(0, |all, (key, bits)| all | key & bits) != 0
@@ -67,7 +68,7 @@ impl Padding {
     }
 }
 
-/// Sets the bits that a part shows, from its first bit on.
+/// Removes the bits that a member shows, from its first bit on.
 fn cover<L>(plan: &Plan<L>, from: usize, bits: Option<Bits>, shown: &mut [u8]) {
     let (first, width) = match (plan, bits) {
         (Plan::Struct(fields), _) => {

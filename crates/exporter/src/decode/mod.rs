@@ -1,5 +1,5 @@
 //! The decoding of bytes: a [`plan::Plan`] walks over the bytes and calls a [`sink::ValueSink`], which writes the values
-//! in its format. It collects nothing on the way and allocates nothing per row.
+//! in its format. The walk keeps no values and allocates no memory per row.
 
 pub mod addresses;
 pub mod decoder;

@@ -4,10 +4,10 @@ use std::fmt;
 
 /// Receives one value, part by part, and writes it in its format.
 pub trait ValueSink {
-    /// The name of a struct's member as the format writes it, made ready once per metric.
+    /// The name of a struct's member in the form that the format writes. It is made once per metric.
     type Label: Send + Sync + 'static;
 
-    /// Makes the name of a member ready to be written.
+    /// Converts the name of a member to the form that the format writes.
     fn label(name: &str) -> Self::Label;
 
     fn unsigned(&mut self, value: u64);
@@ -15,7 +15,7 @@ pub trait ValueSink {
     /// Writes an integer that may have more than 64 bits, by its decimal digits.
     fn integer(&mut self, digits: &str);
     /// Writes a float of 4 or 8 bytes. `text` is the shortest decimal form that reads back as the same number, with an
-    /// exponent instead of hundreds of zeros; formats write it unless the number is infinite or NaN.
+    /// exponent instead of hundreds of zeros; formats write this text unless the number is infinite or NaN.
     fn float(&mut self, value: f64, text: fmt::Arguments<'_>);
     fn boolean(&mut self, value: bool);
     /// Writes text from a map, which may need escaping.

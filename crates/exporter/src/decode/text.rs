@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
 
-/// The digits of each octet and a dot, as a little-endian number, and the number of these characters.
+/// The digits of each octet with a dot after them, as a little-endian number, and the count of these characters.
 static OCTETS: [(u32, u32); 256] = {
     let mut octets = [(0, 0); 256];
     let mut octet = 0;

@@ -22,7 +22,7 @@ pub const CHUNK: usize = 64 << 10;
 /// each time, so that the samples of a row agree.
 pub trait DocumentEncoder: Send + Sync {
     /// Sets the number of numbers and texts that earlier documents left out, so that the counter at the end of an
-    /// OpenMetrics document never decreases. To be called before the first metric.
+    /// OpenMetrics document never decreases. The caller must call this before it adds the first metric.
     fn skipped_before(&mut self, _: u64) {}
 
     /// Adds a metric. [`Self::next_table`] asks for its table by the number of previously added metrics. No
@@ -30,7 +30,7 @@ pub trait DocumentEncoder: Send + Sync {
     ///
     /// # Panics
     ///
-    /// Panics if a metric of the ingress follows one of the egress.
+    /// Panics if a metric of the ingress follows a metric of the egress.
     fn add_metric(&mut self, metric: &Arc<Metric>);
 
     /// Ends the previous table. Returns the number of the table whose rows come next, from the first row on; `None` if
@@ -43,11 +43,12 @@ pub trait DocumentEncoder: Send + Sync {
     }
 
     /// Writes the complete entries of `table`, a part of the table that [`Self::next_table`] returned; without such a
-    /// table, nothing happens. `out` grows in proportion to the entries, unless the format leaves some to [`Self::more`].
+    /// table, nothing happens. `out` grows in proportion to the entries, unless the format leaves some entries to
+    /// [`Self::more`].
     fn rows(&mut self, table: &RawTable, out: &mut Vec<u8>);
 
-    /// Writes another chunk of the rows that came last. Returns false at the end. A call of any other function writes
-    /// all remaining rows.
+    /// Writes another chunk of the rows from the last call of [`Self::rows`]. Returns false at the end. A call of any
+    /// other function writes all remaining rows.
     fn more(&mut self, _: &mut Vec<u8>) -> bool {
         false
     }

@@ -18,7 +18,7 @@ pub struct EventEncoder {
 }
 
 impl EventEncoder {
-    /// Makes a layout ready; `None` if no type is known.
+    /// Makes the encoder for a layout; `None` if no type is known.
     pub fn new(layout: Option<&Layout>) -> Self {
         Self { typed: layout.map(|layout| (layout.size, Plan::new(layout, Json::label))) }
     }
@@ -54,7 +54,7 @@ fn append(plan: &Plan<Fragment>, decoder: &mut Decoder<'_>, bytes: &[u8], out: &
     with_sink(out, |sink| decoder.value(plan, bytes, sink));
 }
 
-/// Lends `out` to a sink, which moves no content.
+/// Calls `write` with a sink that appends to `out`. This copies no content.
 fn with_sink(out: &mut Vec<u8>, write: impl FnOnce(&mut Json)) {
     let mut sink = Json::default();
     *sink.buffer() = std::mem::take(out);

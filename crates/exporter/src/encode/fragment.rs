@@ -16,7 +16,7 @@ pub struct Fragment {
 impl Fragment {
     const INLINE: usize = 32;
 
-    /// Makes a text ready to be appended.
+    /// Makes a fragment from a text.
     pub fn new(text: &[u8]) -> Self {
         let mut inline = [0; Self::INLINE];
         let mut long = Box::default();
@@ -46,8 +46,8 @@ pub fn push_short<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize
 
 const BLOCK: u64 = 100_000_000;
 
-/// Appends a number in decimal. It makes eight digits at a time in a register: if digits were stored one by
-/// one, they would have to reach the memory before the copy of the whole.
+/// Appends a number in decimal. Eight digits at a time are made in a register: if digits were stored one by one, the copy
+/// of the whole number would have to wait for these stores.
 #[inline]
 pub fn push_number(out: &mut Vec<u8>, number: u64) {
     // Many counters and flags have one digit.

@@ -1,4 +1,5 @@
-//! JSON, compact: written straight to bytes, since a generic value tree would cost more than reading the map.
+//! Compact JSON. The encoder writes bytes directly: a tree of generic values would cost more than the reading
+//! of the map.
 
 use std::fmt;
 use std::io::Write as _;

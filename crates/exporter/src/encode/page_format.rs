@@ -9,9 +9,10 @@ pub enum PageFormat {
     OpenMetrics,
     /// The text format of Prometheus, version 0.0.4.
     Text,
-    /// Version 1.0.0 of the format. It allows more names than a page uses, so a page is the same in both versions.
+    /// Version 1.0.0 of the text format. It allows more names than a page uses, so a page is the same in both
+    /// versions.
     NewerText,
-    /// The messages of Prometheus, with native histograms.
+    /// The protobuf messages of Prometheus, with native histograms.
     Protobuf,
 }
 
@@ -19,7 +20,7 @@ impl PageFormat {
     /// All formats, the default first.
     pub const ALL: [Self; 4] = [Self::OpenMetrics, Self::Text, Self::NewerText, Self::Protobuf];
 
-    /// The value of `Content-Type`, parameters included.
+    /// Returns the value of `Content-Type`, parameters included.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -32,7 +33,7 @@ impl PageFormat {
     }
 }
 
-/// The maker of a page of another format from the lines of OpenMetrics.
+/// The converter from the lines of OpenMetrics to a page of another format.
 #[derive(Debug)]
 pub enum PageConversion {
     None,
@@ -49,7 +50,7 @@ impl PageConversion {
         }
     }
 
-    /// Converts the part of `out` from `start` on, which has whole lines.
+    /// Converts the part of `out` from `start` on, which must have whole lines.
     pub fn convert(&mut self, start: usize, out: &mut Vec<u8>) {
         match self {
             Self::None => {}

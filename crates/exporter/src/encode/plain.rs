@@ -9,12 +9,12 @@ use super::openmetrics::names::family::TOTAL;
 use crate::encode::encoder::DocumentEncoder;
 use crate::metric::Metric;
 
-/// The conversion of a page, line by line. Each part of the page that it is given has whole lines.
+/// The conversion of a page, line by line. Each given part of the page has whole lines.
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// The name in OpenMetrics and the text of a help whose type is not known yet.
+    /// The name in OpenMetrics of a family whose type is not known yet, and the text of its help.
     help: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name in OpenMetrics of the family that has begun, and the suffix of its name in this format.
+    /// The name in OpenMetrics of the current family, and the suffix of its name in this format.
     family: (Vec<u8>, &'static str),
     /// True for a histogram of a window, whose count and sum have other names here.
     is_gauge_histogram: bool,

@@ -38,7 +38,7 @@ struct TablePlans<S: DocumentSink> {
 }
 
 impl<S: DocumentSink> TablePlans<S> {
-    /// `folded` is the layout of the values that are shown in place of those of each CPU.
+    /// Makes the plans. `folded` is the layout of the values that replace the values of all CPUs.
     fn new(layout: &TableLayout, folded: Option<&Folded>) -> Self {
         let has_keys = layout.kind.has_keys();
         let key = has_keys.then(|| KeyPlan::new(&layout.key, S::label));
@@ -72,7 +72,7 @@ impl<S: DocumentSink> Tree<S> {
         tree
     }
 
-    /// Lends the caller's buffer to the sink while it writes.
+    /// Calls `write` with the sink, which writes to the caller's buffer.
     fn write<T>(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Self) -> T) -> T {
         mem::swap(out, self.sink.buffer());
         let result = write(self);
@@ -110,7 +110,7 @@ impl<S: DocumentSink> Tree<S> {
         self.sink.end_others();
     }
 
-    /// Ends the open direction, and writes the directions without metrics that come before `next`, or before the end.
+    /// Ends the open direction. Writes the directions without metrics that come before `next`, or before the end.
     fn leave(&mut self, next: Option<Direction>) {
         if let Some(open) = self.direction {
             self.sink.end_direction(open.name());
@@ -228,7 +228,7 @@ impl<S: DocumentSink> CurrentMetric<S> {
         sink.end_value();
     }
 
-    /// Writes a map as a value.
+    /// Writes an inner map as a value.
     #[inline(never)]
     fn inner(&mut self, table: Option<&RawTable>, decoder: &mut Decoder<'_>, sink: &mut S) {
         let Some(inner) = &mut self.inner else { return };

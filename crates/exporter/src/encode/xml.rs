@@ -74,8 +74,8 @@ impl Xml {
         self.writer.get_mut().extend_from_slice(text.as_bytes());
     }
 
-    /// Writes the totals of a histogram's slots.
-    /// Writes the counts of all entries, or of those of one interface.
+    /// Writes the totals of a histogram's slots: the counts of all entries, or of the entries of one
+    /// interface.
     fn distribution(&mut self, interface: Option<&str>, distribution: &Distribution) {
         let percentiles = PERCENTILES
             .into_iter()
@@ -106,7 +106,7 @@ fn element<'n, 'a>(
 }
 
 /// Escapes control characters that XML 1.0 can't write even as references, and carriage returns, which
-/// parsers turn into line feeds. They are written as the bytes of texts that are not UTF-8.
+/// parsers turn into line feeds. They look like the escaped bytes of texts that are not UTF-8.
 fn legal(text: &str) -> Cow<'_, str> {
     let illegal = |c: char| matches!(c, '\0'..='\x08' | '\x0b'..='\x1f' | '\u{fffe}' | '\u{ffff}');
     if !text.contains(illegal) {

@@ -149,7 +149,7 @@ fn a_key_that_is_called_other_is_not_taken_for_all_others() {
     }
 }
 
-/// Sums over an interface need the others of this interface.
+/// Sums over an interface include the sum of all keys of this interface that are not shown.
 #[test]
 fn the_others_of_each_interface_add_up() {
     let pair = packed([("a", unsigned(1)), ("b", unsigned(1))]);
@@ -174,7 +174,8 @@ fn the_others_of_each_interface_add_up() {
     }
 }
 
-/// Values of CPUs and items of arrays add up each on its own, and maps of maps by their inner entries.
+/// The values of CPUs and the items of arrays add up separately, and maps of maps by their inner
+/// entries.
 #[test]
 fn the_others_of_each_cpu_and_item_add_up() {
     let slots = |numbers: [u8; 4]| {

@@ -1,4 +1,4 @@
-//! Layouts and tables in few words, and whole documents whose tables are in memory.
+//! Short ways to make layouts and tables, and whole documents whose tables are in memory.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::sync::Arc;

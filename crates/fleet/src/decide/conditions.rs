@@ -6,13 +6,13 @@ use twinprobe_api::{FleetCondition, FleetCounts};
 /// The state of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing<'a> {
-    /// The object can't be rolled out; why.
+    /// The object can't be rolled out, for this reason.
     Invalid(&'a str),
-    /// In the step of this name.
+    /// The rollout is in the step of this name.
     Step(&'a str),
-    /// Stopped by people, in the step of this name.
+    /// People have stopped the rollout in the step of this name.
     Paused(&'a str),
-    /// Stopped by a failure; why.
+    /// A failure has stopped the rollout, for this reason.
     Stopped(&'a str),
     /// Nodes have taken their earlier revision back, for this reason.
     RolledBack(&'a str),

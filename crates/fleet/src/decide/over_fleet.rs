@@ -8,17 +8,17 @@ use twinprobe_api::{FleetCounts, FleetFailure, FleetRuleStatus};
 use crate::decide::conditions::{Standing, conditions};
 use crate::tally::FAILURES;
 
-/// The judging operator's state of a rule.
+/// The state of a rule at the operator that judges it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JudgedRule {
     pub revision: String,
-    /// The nodes that the selector names.
+    /// The number of nodes that the selector selects.
     pub selected: u64,
     /// The nodes whose windows count.
     pub running: u64,
     /// The nodes whose windows do not count, and those at which an action failed.
     pub failures: Vec<FleetFailure>,
-    /// The nodes at which actions continue.
+    /// The number of nodes at which actions continue.
     pub firing: u64,
     pub since: String,
     pub fired: Option<String>,
@@ -41,7 +41,7 @@ pub fn judged_rule(
     let failed = nodes(failures.iter().filter(|failure| !failure.node.is_empty()));
     let answered = running.saturating_add(absent);
     let silent = selected.saturating_sub(answered);
-    // Nodes have answered although the rule still waits, and so it runs on none of them.
+    // Nodes may have answered although the rule still waits. The rule then runs on none of them.
     let (standing, running, silent) = match (&judged.stopped, &judged.waits) {
         (Some(reason), _) => (Standing::Stopped(reason), 0, 0),
         (None, Some(reason)) => (Standing::Waiting(reason), 0, silent),

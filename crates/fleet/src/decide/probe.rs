@@ -20,13 +20,13 @@ pub const COMPLETE: &str = "complete";
 /// The word for a rollout whose nodes have returned to the earlier revision.
 pub const ROLLED_BACK: &str = "rolled back";
 
-/// The knowledge of an object.
+/// The known facts about an object.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetView<'a> {
     pub plan: &'a FleetPlan,
     /// The generation of the object, which counts its changes.
     pub generation: i64,
-    /// True if people have stopped the rollout where it is.
+    /// True if people have stopped the rollout in its present step.
     pub is_paused: bool,
     /// The step, as `REVISION/STEP`, that people have declared good.
     pub promoted: Option<&'a str>,
@@ -37,7 +37,7 @@ pub struct FleetView<'a> {
     pub now: Timestamp,
 }
 
-/// The outcome of a look: the writes and the news.
+/// The result of a look: the objects to write, and the news for people.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FleetDecision {
     /// The status to write, before the assignment.
@@ -95,7 +95,7 @@ impl<'a> DecideWalk<'a> {
     fn begin(&mut self) {
         let FleetView { plan, generation, now, .. } = *self.view;
         if self.status.observed_generation != Some(generation) {
-            // A change of the object asks for another try.
+            // A change of the object demands another attempt.
             self.status.failed_revision = None;
             self.status.observed_generation = Some(generation);
         }
@@ -118,7 +118,7 @@ impl<'a> DecideWalk<'a> {
         }
     }
 
-    /// Continues where people have declared the present step good.
+    /// Continues if people have declared the present step good.
     fn promote(&mut self) {
         let Some(current) = self.current() else { return };
         let name = format!("{}/{}", self.view.plan.revision, current.name);
@@ -200,7 +200,7 @@ impl<'a> DecideWalk<'a> {
         let is_over = self.status.failed_revision.is_some();
         match self.failures.take() {
             Some(failures) => self.status.failures = failures.into_iter().take(10).collect(),
-            // Users look for the failures that caused the return.
+            // Users look for the failures that caused the return here.
             None if is_over => {}
             None => self.status.failures = failures,
         }
@@ -254,12 +254,12 @@ impl<'a> DecideWalk<'a> {
             };
             last.filter(is_fresh).map_or_else(|| seconds(now), str::to_owned)
         });
-        // Half of the time is left for the windows of the node that comes last.
+        // Half of the time remains for the windows of the last node.
         Some(spread(assignment, before, &self.selected, plan.rollout.timeout / 2))
     }
 
-    /// The present step, if the rollout continues. Without the old step in the spec, the first step with at
-    /// least the reached share.
+    /// Returns the present step, if the rollout continues. If the spec no longer has the old step, returns the first step
+    /// with at least the reached share.
     fn current(&self) -> Option<&'a RolloutStep> {
         let name = self.status.step.as_deref().filter(|name| ![COMPLETE, ROLLED_BACK].contains(name))?;
         let steps = &self.view.plan.rollout.steps;
@@ -332,7 +332,7 @@ pub fn lease(assignment: &AssignmentSpec) -> Option<Duration> {
     Duration::try_from(lease).ok()
 }
 
-/// Tells whether the lease of an assignment is over because no renewal came for its duration.
+/// Tells whether the lease of an assignment has ended, because there was no renewal for its duration.
 pub fn is_over(assignment: &AssignmentSpec, now: Timestamp) -> bool {
     let renewed: Option<Timestamp> = assignment.renewed.as_deref().and_then(|renewed| renewed.parse().ok());
     lease(assignment).zip(renewed).is_some_and(|(lease, renewed)| {

@@ -49,7 +49,7 @@ pub fn misnamed_rule(name: &str) -> Option<Finding> {
     (!is_good).then(|| Finding::config("metadata.name", message()))
 }
 
-/// The knowledge of a rule's object.
+/// The known facts about a rule's object.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetRuleView<'a> {
     pub name: &'a str,
@@ -64,7 +64,7 @@ pub struct FleetRuleView<'a> {
     pub now: Timestamp,
 }
 
-/// The outcome of a look: what to write.
+/// The result of a look: the objects to write.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FleetRuleDecision {
     pub status: FleetRuleStatus,
@@ -74,7 +74,7 @@ pub struct FleetRuleDecision {
     pub assignment: AssignmentSpec,
 }
 
-/// Decides for a rule that obeys all rules for rules.
+/// Decides what to do for a rule object that is valid by itself.
 pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
     let FleetRuleView { name, rule, node_selector, generation, status: before, .. } = *view;
     let FleetRuleView { assignment: assigned, nodes, now, .. } = *view;
@@ -110,7 +110,7 @@ pub fn decide_rule(view: &FleetRuleView<'_>) -> FleetRuleDecision {
             probe: name.to_owned(),
             kind: RevisionKind::Rule,
             digest,
-            // A document that was read can be written.
+            // A document that was read can also be written.
             config: to_value(rule).unwrap_or_default(),
             compiled: None,
         },

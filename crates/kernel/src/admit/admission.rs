@@ -34,8 +34,8 @@ const TAIL_CALL: u32 = HELPER_TAIL_CALL as u32;
 /// The hint for users who want a number.
 const LENGTH: &str = "the difference of two pointers to the packet is a length, which may be stored";
 
-/// Refuses references that the source of `object` has written itself. `unbound` is the program of the source
-/// before the relocation.
+/// Refuses references to maps or functions that the source of `object` has written itself. `unbound` is the
+/// program of the source before the relocation.
 pub fn references(plan: &DirectionPlan, object: &ProbeObject, unbound: &Object) -> Result<(), Rejection> {
     let source = &plan.code;
     refuse(unbound.functions.values().flat_map(|function| {
@@ -89,8 +89,8 @@ pub fn program(
         | Act::TooLong => true,
     });
     if acts.is_empty() {
-        // The work that the program has at least. A program that exceeds the limit already is refused without the
-        // verifier.
+        // The least work of the program. The daemon refuses a program whose least work exceeds the limit without
+        // the verifier.
         acts.extend(too_much_work(plan, program, 1));
     }
     let of_maps = plan.maps.iter().filter_map(|map| {
@@ -105,7 +105,7 @@ pub fn program(
     Ok(unwritten)
 }
 
-/// Returns the facts about the maps of a plan, in its order.
+/// Returns the facts about the maps of a plan, in the order of the plan.
 pub fn facts(plan: &DirectionPlan) -> Vec<MapFacts> {
     let held: BTreeSet<usize> = plan.maps.iter().flat_map(|map| map.slots.values().copied()).collect();
     let maps = plan.maps.iter().enumerate();
@@ -145,7 +145,7 @@ pub fn work_of(plan: &DirectionPlan, program: &[bpf_insn], verified: u64) -> Wor
 fn refuse(findings: impl Iterator<Item = Finding>) -> Result<(), Rejection> {
     let mut all: Vec<Finding> = Vec::new();
     for finding in findings {
-        // Several instructions of one line cause the same finding.
+        // Several instructions of one line may cause the same finding, which is reported once.
         if !all.contains(&finding) {
             all.push(finding);
         }

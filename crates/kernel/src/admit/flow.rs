@@ -36,14 +36,14 @@ const MAX_FRAMES: usize = 8;
 /// takes some seconds and some 100 MB at most.
 const MAX_EFFORT: usize = 4_000_000;
 
-/// The acts of a program, and the slots that it reads unwritten.
+/// The acts of a program, and the slots of the stack that it reads before it has written to them.
 #[derive(Debug, Default)]
 pub struct Conduct {
     pub acts: BTreeMap<InstructionIndex, Act>,
-    /// The slots of the stack that the program may read before it has written to them, by the first
-    /// instruction of their function: one bit for each, the lowest for the slot at the frame's start.
+    /// The slots of the stack that the program may read before it has written to them, for each function by the index
+    /// of its first instruction. Each slot has one bit; the lowest bit is for the slot at the frame's start.
     pub unwritten: BTreeMap<InstructionIndex, u64>,
-    /// The helper functions that it calls with a map, each with the index of the map, or [`ANY_MAP`].
+    /// The helper functions that the program calls with a map, each with the index of the map, or [`ANY_MAP`].
     pub called: BTreeSet<(u32, u32)>,
 }
 
@@ -100,18 +100,18 @@ struct Flow<'a> {
     targets: HashSet<InstructionIndex>,
     /// The targets of jumps backwards: each loop has one.
     heads: Rc<HashSet<InstructionIndex>>,
-    /// The state at the end of each function, for each state at its call; `None` if it never ends.
+    /// The state at the end of each function, for each state at its call; `None` for a function that never ends.
     calls: HashMap<(InstructionIndex, MachineState, RunningCalls), Option<MachineState>>,
     found: Conduct,
-    /// The instructions followed and registers remembered so far.
+    /// The number of instructions followed and registers remembered so far.
     effort: usize,
 }
 
-/// The functions that helper functions have called and that are not at their end.
+/// The functions that helper functions have called and that have not ended yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct RunningCalls {
-    /// The maps that the program is iterating over, one bit for each. The bit [`FOUND`] stands for all maps
-    /// from maps of maps, and for all maps without a bit of their own.
+    /// The maps that the program is iterating over, one bit for each map. The bit [`FOUND`] stands for all maps from
+    /// maps of maps, and for all maps without a bit of their own.
     walks: u64,
     is_timer: bool,
 }
@@ -124,7 +124,7 @@ impl Flow<'_> {
         self.found.acts.entry(at).or_insert(act);
     }
 
-    /// Follows the function at `entry` to its end; `None` if it has none.
+    /// Follows the function at `entry` to its end; `None` if the function has no end.
     fn function(&mut self, entry: InstructionIndex, state: MachineState) -> Option<MachineState> {
         let call = (entry, state, self.running);
         if let Some(known) = self.calls.get(&call) {
@@ -189,7 +189,7 @@ impl Flow<'_> {
                     }
                     Operand::Register(register) => (state.get(register), state.range(register)),
                 };
-                // A number of 32 bits is a copy of the other one, as far as that has no more.
+                // A move of 32 bits makes a copy of the other register if the number in that register has only 32 bits.
                 let is_number = other.is_only_number();
                 let copied = known::copied(self.program[at], &state.known, u64::from(u32::MAX));
                 state.set(to, state.get(to).combine(operation, other, range));
@@ -201,7 +201,7 @@ impl Flow<'_> {
             Instruction::Load { to, from } => {
                 state.set(to, self.load(at, state, from));
                 known::step(self.program, at, instruction, &mut state.known);
-                // Some fields of 32 bits give a pointer.
+                // Some fields of 32 bits in the context contain a pointer.
                 if state.get(to).may_be_pointer() {
                     state.known.set(to, RegisterFacts::Nothing);
                 }
@@ -334,7 +334,8 @@ impl Flow<'_> {
             self.note(at, Act::WritesContext);
         }
         let is_seen = base.harmless || base.packet || base.context.is_possible();
-        // A write through a base that reveals an address also shows that address, by the place of the value.
+        // A write through an address that reveals a kernel address shows that address as well: the place of the written
+        // value reveals it.
         if is_seen && (value.tells_address() || base.address) {
             self.note(at, Act::StoresAddress);
         }
@@ -357,7 +358,7 @@ impl Flow<'_> {
     }
 }
 
-/// Adds a state in which a function ends to the states at its `end` so far.
+/// Adds a state at the end of a function to the other states at this `end`.
 fn leave(end: &mut Option<MachineState>, state: &MachineState) {
     match end {
         Some(end) => _ = end.join(state, true),

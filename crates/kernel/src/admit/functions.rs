@@ -20,7 +20,7 @@ pub enum DynptrUse {
     /// The function returns a pointer to readable bytes of the packet, or to a copy of them in the buffer of
     /// the call.
     Read,
-    /// The function returns such a pointer, and the program may also write to the bytes.
+    /// The function returns a pointer like that of `Read`, and the program may also write to the bytes.
     Write,
 }
 

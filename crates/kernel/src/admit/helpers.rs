@@ -22,7 +22,8 @@ pub enum Effect {
 pub struct Callback {
     /// The number of the argument with the function's address, 1 to 5.
     pub function: usize,
-    /// The number of an argument of the helper function that the called function gets, and its number there.
+    /// The number of an argument of the helper function that it passes on to the called function, and the number of
+    /// that argument in the called function.
     pub handed_on: Option<(usize, usize)>,
     /// The number of calls of the function; `None` if the calls come later.
     pub repeats: Option<CallCount>,
@@ -166,8 +167,8 @@ const CHANGE_TC: [Id; 24] = [
     Id::BPF_FUNC_sk_assign,
 ];
 
-/// The memory that helper functions write to: the function, its argument (1 to 5), the number of bytes, and whether the
-/// function writes all of them even if it fails.
+/// The memory that helper functions write to: the number of the function and of its argument (1 to 5), the number of
+/// bytes, and whether the function writes all of these bytes even if it fails.
 const WRITTEN: [(Id, usize, Bytes, bool); 14] = [
     (Id::BPF_FUNC_map_pop_elem, 2, Bytes::Value, true),
     (Id::BPF_FUNC_map_peek_elem, 2, Bytes::Value, true),
@@ -197,7 +198,7 @@ pub enum Bytes {
 }
 
 /// The memory that helper functions read and pass on, so that a program, a client or the network can see the bytes
-/// later: the function, its argument and the number of bytes.
+/// later: the number of the function and of its argument, and the number of bytes.
 const COPIED: [(Id, usize, Bytes); 20] = [
     (Id::BPF_FUNC_map_lookup_elem, 2, Bytes::Key),
     (Id::BPF_FUNC_map_lookup_percpu_elem, 2, Bytes::Key),
@@ -221,8 +222,8 @@ const COPIED: [(Id, usize, Bytes); 20] = [
     (Id::BPF_FUNC_redirect_neigh, 2, Bytes::Argument(3)),
 ];
 
-/// The numbers that helper functions show to clients or the network, or return: the function, and the first
-/// and the last argument with such a number.
+/// The numbers that helper functions show to clients or the network, or return: the number of the function, and of
+/// the first and the last argument with such a number.
 const SHOWN: [(Id, usize, usize); 18] = [
     (Id::BPF_FUNC_trace_printk, 3, 5),
     (Id::BPF_FUNC_perf_event_output, 5, 5),
@@ -244,7 +245,7 @@ const SHOWN: [(Id, usize, usize); 18] = [
     (Id::BPF_FUNC_set_hash, 2, 2),
 ];
 
-/// Helper functions that return a null pointer, or a pointer that is valid only for the memory behind it.
+/// Helper functions that return either a null pointer, or a pointer to memory that programs may read.
 const POINTERS: [Id; 10] = [
     Id::BPF_FUNC_map_lookup_elem,
     Id::BPF_FUNC_map_lookup_percpu_elem,
@@ -258,7 +259,7 @@ const POINTERS: [Id; 10] = [
     Id::BPF_FUNC_get_listener_sock,
 ];
 
-/// Helper functions that return a pointer to a structure of the kernel (`PTR_TO_BTF_ID` of the verifier), or none.
+/// Helper functions that return a pointer to a structure of the kernel (`PTR_TO_BTF_ID` of the verifier), or null.
 const STRUCTURES: [Id; 4] = [
     Id::BPF_FUNC_skc_to_tcp_sock,
     Id::BPF_FUNC_skc_to_tcp6_sock,
@@ -266,7 +267,8 @@ const STRUCTURES: [Id; 4] = [
     Id::BPF_FUNC_skc_to_udp6_sock,
 ];
 
-/// Helper functions that leave a dynptr, which has an address in it, on the stack: the function and its argument.
+/// Helper functions that leave a dynptr on the stack: the number of the function and of its argument. A dynptr
+/// contains an address.
 const DYNPTRS: [(Id, usize); 2] =
     [(Id::BPF_FUNC_dynptr_from_mem, 4), (Id::BPF_FUNC_ringbuf_reserve_dynptr, 4)];
 
@@ -324,7 +326,7 @@ pub fn sizes(number: u32) -> impl Iterator<Item = Bytes> {
     copied(number).map(|(_, bytes)| bytes).chain(written(number).map(|(_, bytes, _)| bytes))
 }
 
-/// Returns the arguments that are numbers which others see.
+/// Returns the arguments whose numbers clients, the network or the program can see.
 pub fn shown(number: u32) -> impl Iterator<Item = usize> {
     SHOWN.into_iter().filter(move |(id, ..)| *id as u32 == number).flat_map(|(_, first, last)| first..=last)
 }
@@ -334,7 +336,7 @@ pub fn dynptr(number: u32) -> Option<usize> {
     DYNPTRS.into_iter().find(|(id, _)| *id as u32 == number).map(|(_, argument)| argument)
 }
 
-/// Tells whether a helper function may move the packet, so that pointers to it are stale.
+/// Tells whether a helper function may move the packet, so that existing pointers to the packet become stale.
 pub fn moves_packet(number: u32) -> bool {
     MOVES.iter().any(|id| *id as u32 == number)
 }
@@ -354,7 +356,7 @@ pub const fn starts_timer(number: u32) -> bool {
     number == Id::BPF_FUNC_timer_start as u32
 }
 
-/// Returns the lists of a hook: the functions that observe and those that change packets.
+/// Returns the lists of helper functions of a hook: those that observe, and those that change packets.
 const fn of_hook(kind: ProgramKind) -> (&'static [Id], &'static [Id]) {
     match kind {
         ProgramKind::Xdp => (&OBSERVE_XDP, &CHANGE_XDP),

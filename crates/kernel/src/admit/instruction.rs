@@ -84,7 +84,7 @@ pub enum Instruction {
     /// Reads the packet without a pointer (`BPF_ABS`, `BPF_IND`).
     ReadPacket,
     Jump(InstructionIndex),
-    /// Jumps there or continues.
+    /// Jumps to this instruction, or continues with the next one.
     Branch(InstructionIndex),
     CallHelper(u32),
     Call(InstructionIndex),
@@ -102,7 +102,7 @@ pub enum Unknown {
     Instruction,
 }
 
-/// Returns the instruction at `at` and the index of the one after it.
+/// Returns the instruction at `at`, and the index of the next instruction.
 pub fn decode(
     program: &[bpf_insn],
     at: InstructionIndex,
@@ -159,13 +159,13 @@ fn atomic(
 ) -> Result<Instruction, Unknown> {
     const FETCH: i32 = 1;
     Ok(match operation {
-        // The additions and bit operations.
+        // The atomic additions and bit operations without a result.
         0x00 | 0x40 | 0x50 | 0xa0 => Instruction::Atomic { to: memory(to), fetched: None },
-        // The same operations with the old value as their result, and the exchange.
+        // The atomic additions and bit operations that return the old value, and the exchange.
         _ if matches!(operation ^ FETCH, 0x00 | 0x40 | 0x50 | 0xa0 | 0xe0) => {
             Instruction::Atomic { to: memory(to), fetched: Some(source) }
         }
-        // The comparison and exchange.
+        // The atomic comparison and exchange.
         0xf1 => Instruction::Atomic { to: memory(to), fetched: Some(0) },
         // The load that acquires and the store that releases.
         0x100 => Instruction::Load { to, from: memory(source) },
@@ -184,7 +184,7 @@ fn compute(raw: &bpf_insn, to: Register, operand: Operand) -> Result<Instruction
         // A move with an offset extends a sign.
         0xb0 if is_wide && raw.off == 0 => Operation::Move,
         0xb0 if raw.off == 0 => Operation::MoveLow,
-        // A byte swap, or a change of sign: both have no register as their operand.
+        // A byte swap, or a change of the sign. Neither has a second register.
         0x80 | 0xd0 => {
             return Ok(Instruction::Compute { operation: Operation::Other, to, operand: Operand::Number(0) });
         }
@@ -204,7 +204,7 @@ fn jump(program: &[bpf_insn], at: InstructionIndex) -> Result<Instruction, Unkno
         (0x85, BPF_PSEUDO_CALL) if raw.dst_reg() == 0 && raw.off == 0 => Instruction::Call(there(raw.imm)?),
         (0x85, BPF_PSEUDO_KFUNC_CALL) => return Err(Unknown::KernelFunction),
         (0x95, _) => Instruction::Exit,
-        // `may_goto`, which jumps once it has been passed too often.
+        // `may_goto`, which jumps once a program has run it too often.
         (0xe5, _) => Instruction::Branch(there(i32::from(raw.off))?),
         (code, _) if !matches!(code & 0xf0, 0x00 | 0x80 | 0x90 | 0xe0 | 0xf0) => {
             Instruction::Branch(there(i32::from(raw.off))?)
@@ -213,7 +213,7 @@ fn jump(program: &[bpf_insn], at: InstructionIndex) -> Result<Instruction, Unkno
     })
 }
 
-/// Returns the instruction at a distance from the one after `at`.
+/// Returns the instruction at this distance from the instruction after `at`.
 fn target(program: &[bpf_insn], at: InstructionIndex, distance: i32) -> Result<InstructionIndex, Unknown> {
     let there = (at as i64 + 1)
         .checked_add(i64::from(distance))

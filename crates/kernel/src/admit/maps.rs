@@ -11,10 +11,10 @@ const ATOMICS_TAKE_ANY_ADDRESS: bool = cfg!(any(target_arch = "x86", target_arch
 /// The bytes of an LPM_TRIE's key before the address: the length of the prefix.
 const PREFIX_LENGTH: usize = 4;
 
-/// Programs test for membership in it; no metric reads it.
+/// A Bloom filter: programs look for keys in it, and no metric reads it.
 const BLOOM_FILTER: u32 = generated::bpf_map_type::BPF_MAP_TYPE_BLOOM_FILTER as u32;
 
-/// The flags that a map may have. Others take descriptors, or share the map with processes.
+/// The flags that a map may have. All other flags take descriptors, or share the map with processes.
 const FLAGS: [(u32, &str); 10] = [
     (generated::BPF_F_NO_PREALLOC, "BPF_F_NO_PREALLOC"),
     (generated::BPF_F_NO_COMMON_LRU, "BPF_F_NO_COMMON_LRU"),
@@ -51,13 +51,14 @@ pub const fn trie_has_atomics(key_size: usize) -> bool {
 pub struct MapFacts {
     /// True if this machine can't run atomic operations on its values.
     pub without_atomics: bool,
-    /// True if a lookup gives a map.
+    /// True if a lookup in the map gives another map.
     pub holds_maps: bool,
-    /// True if it may be in a map of maps.
+    /// True if the map may be in a map of maps.
     pub is_held: bool,
-    /// True if a walk through its entries gets longer when a program adds entries meanwhile.
+    /// True if a walk through the map's entries gets longer when a program adds entries during the walk.
     pub is_hash: bool,
-    /// True if a peek reads a value instead of writing one.
+    /// True for a Bloom filter: a peek reads the value that the program passes. A peek of another map writes the
+    /// value.
     pub is_filter: bool,
     pub entries: u64,
     /// The sizes of a key and a value, in bytes.

@@ -12,7 +12,8 @@ const FIELD: i64 = 4;
 /// The offset and size of `sk` in `struct __sk_buff`, a pointer to a socket.
 const SOCKET: (i64, i64) = (168, 8);
 
-/// Returns the possible values of `size` bytes of the context at this offset; without an offset, anywhere.
+/// Returns the possible values of `size` bytes of the context at this offset. Without an offset, the bytes
+/// may be anywhere in the context.
 pub fn read_context(kind: ProgramKind, offset: Option<i64>, size: i64) -> AbstractValue {
     let fields = match kind {
         ProgramKind::Xdp => XDP,

@@ -6,8 +6,8 @@ use aya_obj::generated::bpf_insn;
 
 use crate::admit::instruction::{InstructionIndex, LOAD_64, Unknown, decode};
 
-/// Returns the instructions of a function, before its relocation, that refer to something: a compiler leaves all
-/// references to relocations.
+/// Returns the instructions of a function that refer to a map or a function before the relocation. A compiler
+/// writes no such reference: it leaves all references to relocations.
 pub fn written(function: &Function) -> impl Iterator<Item = (InstructionIndex, Unknown)> {
     let program = &function.instructions;
     starts(program).filter_map(|at| match program[at].code {
@@ -19,7 +19,7 @@ pub fn written(function: &Function) -> impl Iterator<Item = (InstructionIndex, U
     })
 }
 
-/// Returns the instructions of a relocated program that have no meaning here, reachable or not.
+/// Returns the relocated program's instructions that this analysis does not understand, reachable or not.
 pub fn unknown(program: &[bpf_insn]) -> impl Iterator<Item = (InstructionIndex, Unknown)> {
     starts(program).filter_map(|at| decode(program, at).err().map(|unknown| (at, unknown)))
 }

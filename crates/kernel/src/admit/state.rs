@@ -17,7 +17,7 @@ pub const DYNPTR: i64 = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MachineState {
     registers: [AbstractValue; 11],
-    /// The greatest numbers that are possible.
+    /// The known bounds of the numbers in registers.
     pub known: Registers,
     /// The frames of all functions that are running. The last frame is that of the current function.
     frames: Vec<StackFrame>,
@@ -49,8 +49,8 @@ impl MachineState {
         self.registers[register] = value;
     }
 
-    /// Returns the least and the greatest number that a register may have; `None` if it may be something else, or
-    /// if that is unknown.
+    /// Returns the least and the greatest number that a register may have; `None` if these are unknown, or if the register
+    /// may contain a pointer.
     pub fn range(&self, register: Register) -> Option<DistanceRange> {
         let value = self.registers[register];
         match (value.as_constant(), self.known[register]) {
@@ -67,21 +67,21 @@ impl MachineState {
         std::array::from_fn(|argument| self.registers[1 + argument])
     }
 
-    /// Ends a call: R1 to R5 are unknown, and R0 is the `result`.
+    /// Ends a call: R1 to R5 become unknown, and R0 gets the `result`.
     pub fn returned(&mut self, result: AbstractValue) {
         self.registers[..=5].fill(AbstractValue::NONE);
         (0..=5).for_each(|register| self.known.set(register, RegisterFacts::Nothing));
         self.registers[0] = result;
     }
 
-    /// Notes that the kernel may have written addresses to `size` bytes of the stack.
+    /// Notes that the kernel may have written addresses to `size` bytes of the stack, from `stack` on.
     pub fn tell(&mut self, stack: PointerFacts<StackPlace>, size: i64) {
         let memory = Memory { base: FRAME_POINTER, offset: 0, size };
         self.store(stack, false, memory, AbstractValue::ADDRESS);
     }
 
-    /// Notes that the kernel makes a dynptr at `stack` and writes an address there. With `of_packet`, the dynptr is one
-    /// of the packet. With `surely`, the dynptr is at no other place.
+    /// Notes that the kernel makes a dynptr at `stack` and writes an address there. `of_packet` is true for a dynptr of the
+    /// packet. `surely` is true if the kernel can make the dynptr at no other place.
     ///
     /// A dynptr stays where it was made: the kernel copies no dynptr, and makes none outside of the stack. A write over
     /// a dynptr ends the dynptr, so bytes that were copied or overwritten are never a dynptr of the packet.
@@ -103,12 +103,12 @@ impl MachineState {
         }
     }
 
-    /// Tells whether the dynptr at `stack` may be one of the packet.
+    /// Tells whether the dynptr at `stack` may be a dynptr of the packet.
     pub fn is_of_packet(&self, stack: PointerFacts<StackPlace>) -> bool {
         self.within(stack, 0, Some(DYNPTR)).any(|(frame, bytes)| frame.of_packet.has(bytes))
     }
 
-    /// Takes over the changes of a called function in the frames of its callers.
+    /// Takes over the changes that a called function has made to the frames of its callers.
     pub fn take_frames(&mut self, callee: &Self) {
         let callers = self.frames.len();
         self.frames.clone_from_slice(&callee.frames[..callers]);
@@ -133,8 +133,8 @@ impl MachineState {
         self.registers.len() + self.frames.iter().map(|frame| frame.slots.len()).sum::<usize>()
     }
 
-    /// Adds everything that is possible in `other`. Returns false if all of it was possible before. Without `exact`, ranges
-    /// that would grow become unknown: so a loop ends.
+    /// Adds all possibilities of `other`. Returns false if `self` had all of them before. Without `exact`, ranges that
+    /// would grow become unknown, so that the analysis of a loop ends.
     pub fn join(&mut self, other: &Self, exact: bool) -> bool {
         let mut is_new = other.has_moved && !self.has_moved;
         self.has_moved |= other.has_moved;
@@ -182,7 +182,7 @@ impl MachineState {
         }
     }
 
-    /// Writes `value` to the stack at `memory`, whose base is a pointer to `stack`. With `surely`, the base can't be
+    /// Writes `value` to the stack at `memory`, whose base is a pointer to `stack`. `surely` is true if the base can't be
     /// anything else.
     pub fn store(
         &mut self,
@@ -207,8 +207,8 @@ impl MachineState {
         }
     }
 
-    /// Notes that numbers may be written to `size` bytes of the stack from `stack` on; without a size, to all bytes
-    /// from there on. With `surely`, all of these bytes are written.
+    /// Notes that the program may have written numbers to `size` bytes of the stack from `stack` on; without a size, to all
+    /// bytes from there on. `surely` is true if the program has written all of these bytes.
     pub fn fill(&mut self, stack: PointerFacts<StackPlace>, size: Option<i64>, surely: bool) {
         match stack {
             PointerFacts::Never => (),
@@ -228,8 +228,8 @@ impl MachineState {
         self.within(stack, 0, size).any(|(frame, bytes)| frame.told.has(bytes))
     }
 
-    /// Returns the slots among these bytes that may be unwritten, for each frame by the first instruction of its
-    /// function: one bit for each slot, the lowest for the slot at the frame's start.
+    /// Returns those slots among these bytes that the program may not have written yet, for each frame by the index of its
+    /// function's first instruction. Each slot has one bit; the lowest bit is for the slot at the frame's start.
     pub fn unwritten(
         &self,
         stack: PointerFacts<StackPlace>,
@@ -246,7 +246,7 @@ impl MachineState {
         })
     }
 
-    /// Returns the frames, and the bytes in each, that an access of `size` bytes at `distance` from `stack` may touch.
+    /// Returns the frames that an access of `size` bytes at `distance` from `stack` may touch, and the bytes in each frame.
     fn within(
         &self,
         stack: PointerFacts<StackPlace>,

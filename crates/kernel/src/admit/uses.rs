@@ -15,11 +15,11 @@ use crate::plan::probe_plan::DirectionPlan;
 /// A map, or a variable, that a metric can read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapUses {
-    /// The name, as `map` of a metric has it.
+    /// The name of the map or variable, as `map` of a metric has it.
     pub map: String,
-    /// The name of the type.
+    /// The name of the map's type.
     pub kind: &'static str,
-    /// 1 for a variable; the bytes of a RINGBUF.
+    /// The number of entries: 1 for a variable, and the number of bytes for a RINGBUF.
     pub max_entries: u32,
     /// True if the program adds entries by their keys, or may do so.
     pub adds: bool,

@@ -12,7 +12,7 @@ use crate::admit::value::join::JoinStates;
 pub struct AbstractValue {
     /// A number: the kernel lets no program use it as a pointer.
     pub number: bool,
-    /// The number, if all numbers that are possible are the same.
+    /// The number, if only one number is possible.
     pub constant: PointerFacts<i64>,
     /// A value that reveals a kernel address: a number from a computation with a pointer, or a pointer moved
     /// by such a number.
@@ -53,9 +53,9 @@ pub enum PointerFacts<T> {
     /// There is no such pointer.
     #[default]
     Never,
-    /// A possible pointer leads here.
+    /// The only place that a possible pointer leads to.
     Only(T),
-    /// A possible pointer may lead anywhere.
+    /// Possible pointers may lead anywhere.
     Any,
 }
 
@@ -64,7 +64,7 @@ pub enum PointerFacts<T> {
 pub struct StackPlace {
     /// The function that has the frame, by the number of calls that led to it.
     pub frame: u8,
-    /// The offset from the frame's end, below zero; `None` if unknown.
+    /// The offset from the frame's end, which is negative; `None` if the offset is unknown.
     pub offset: Option<OffsetRange>,
 }
 
@@ -87,7 +87,8 @@ impl OffsetRange {
 }
 
 impl JoinStates for OffsetRange {
-    /// One offset may become two, but not three: the growth with each round of a loop soon ends.
+    /// Two single offsets become a range. A range never grows: the result is unknown instead, so that the analysis of a
+    /// loop ends.
     fn join(self, other: Self) -> Option<Self> {
         let both = Self { first: self.first.min(other.first), last: self.last.max(other.last) };
         let is_one = |span: Self| span.first == span.last;
@@ -124,7 +125,7 @@ impl<T: JoinStates> PointerFacts<T> {
 }
 
 impl AbstractValue {
-    /// No value: the program has not written here.
+    /// No possible value: the program has not written to this place.
     pub const NONE: Self = Self {
         number: false,
         constant: PointerFacts::Never,
@@ -141,9 +142,9 @@ impl AbstractValue {
         function: PointerFacts::Never,
     };
     pub const NUMBER: Self = Self { number: true, constant: PointerFacts::Any, ..Self::NONE };
-    /// A number that tells an address.
+    /// A number that reveals an address.
     pub const ADDRESS: Self = Self { address: true, ..Self::NONE };
-    /// A number or a pointer to something harmless.
+    /// A number, or a pointer to anything except packet, context and stack.
     pub const PLAIN: Self = Self { harmless: true, ..Self::NUMBER };
     pub const HARMLESS: Self = Self { harmless: true, ..Self::NONE };
     pub const PACKET: Self = Self { packet: true, ..Self::NONE };
@@ -201,12 +202,12 @@ impl AbstractValue {
         }
     }
 
-    /// The value without facts about numbers.
+    /// Returns the value without the facts about its number.
     pub fn without_constant(self) -> Self {
         Self { constant: if self.number { PointerFacts::Any } else { PointerFacts::Never }, ..self }
     }
 
-    /// The possible pointers of the value.
+    /// Returns the value with its possible pointers alone.
     const fn as_pointer(self) -> Self {
         Self { number: false, constant: PointerFacts::Never, address: false, half: false, ..self }
     }
@@ -220,7 +221,7 @@ impl AbstractValue {
         self == Self::PACKET
     }
 
-    /// The value without the possibility of stale pointers.
+    /// Returns the value without the possibility of stale pointers.
     fn without_stale(self) -> Self {
         Self { stale: PointerFacts::Never, ..self }
     }
@@ -235,7 +236,8 @@ impl AbstractValue {
         self.address || self.half || self.may_be_pointer()
     }
 
-    /// The value at this distance from `self`; anywhere around it if `distance` is `None`.
+    /// Returns the value that is moved by `distance`; if `distance` is `None`, the value may have moved by any number of
+    /// bytes.
     fn moved(self, distance: Option<DistanceRange>) -> Self {
         let exactly = distance.filter(|(least, most)| least == most).map(|(distance, _)| distance);
         let add = |offset: ByteOffset| ByteOffset::try_from(exactly?.checked_add(i64::from(offset))?).ok();
@@ -251,7 +253,7 @@ impl AbstractValue {
         }
     }
 
-    /// The value once the function with this frame has ended.
+    /// Returns the value as it is after the function with this frame has ended.
     #[must_use]
     pub fn left(self, frame: u8) -> Self {
         match self.stack {
@@ -262,8 +264,8 @@ impl AbstractValue {
         }
     }
 
-    /// The value after the call at `call`, which may have moved the packet. Pointers that an earlier run of
-    /// the same call has made stale belong to another place.
+    /// Returns the value as it is after the call at `call`, which may have moved the packet. Pointers that an earlier run
+    /// of the same call has made stale belong to another place.
     #[must_use]
     pub fn moved_by(self, call: u32) -> Self {
         let before = if self.stale == PointerFacts::Only(call) { PointerFacts::Any } else { self.stale };
@@ -271,10 +273,10 @@ impl AbstractValue {
         Self { packet: false, half: false, address: self.address || self.half, stale, ..self }
     }
 
-    /// The result of `self operation other`, where the number `other` is in `range`, if that is known.
+    /// Returns the result of `self operation other`. The number `other` is in `range`, if the range is known.
     ///
-    /// The kernel refuses a sum of two pointers, and a number less a pointer. The difference of two pointers
-    /// is a number. The result of any other operation on a pointer is a number, too.
+    /// The kernel refuses a sum of two pointers, and a number minus a pointer. The difference of two pointers is a number.
+    /// The result of any other operation on a pointer is a number as well.
     #[must_use]
     pub fn combine(self, operation: Operation, other: Self, range: Option<DistanceRange>) -> Self {
         match operation {
@@ -320,7 +322,8 @@ impl AbstractValue {
         }
     }
 
-    /// The sum or difference of numbers, and of halves and numbers; with `address`, also of values that reveal an address.
+    /// Returns the sum or difference of numbers, or of a pointer's lower half and a number. With `address`, the result
+    /// also covers values that reveal an address.
     fn of_numbers(self, other: Self, calculate: fn(i64, i64) -> i64, address: bool) -> Self {
         let constant = match (self.constant, other.constant) {
             (PointerFacts::Never, _) | (_, PointerFacts::Never) => PointerFacts::Never,
@@ -331,7 +334,7 @@ impl AbstractValue {
         Self { number: self.number && other.number, constant, half, address, ..Self::NONE }
     }
 
-    /// The lower 32 bits.
+    /// Returns the lower 32 bits of the value.
     fn low(self) -> Self {
         let others = Self { packet: false, ..self.as_pointer() };
         Self {
@@ -343,12 +346,13 @@ impl AbstractValue {
         }
     }
 
-    /// Tells whether the value can move a pointer.
+    /// Tells whether the value can be added to a pointer.
     const fn may_be_distance(self) -> bool {
         self.number || self.address || self.half
     }
 
-    /// Tells whether both may be pointers into the same thing, or the lower halves of two: their difference is a length.
+    /// Tells whether both values may be pointers into the same memory, or lower halves of such pointers: then their
+    /// difference is a length.
     fn is_near(self, other: Self) -> bool {
         self.packet && other.packet
             || self.stale.is_possible() && other.stale.is_possible()
@@ -357,7 +361,7 @@ impl AbstractValue {
             || self.stack.is_possible() && other.stack.is_possible()
     }
 
-    /// Tells whether both may be pointers into different things: their difference tells the place of one of
+    /// Tells whether both values may be pointers into different memory: then their difference reveals the place of one of
     /// them.
     fn is_apart(self, other: Self) -> bool {
         const KINDS: usize = 6;
@@ -368,13 +372,13 @@ impl AbstractValue {
             [value.packet, stale, context, value.stack.is_possible(), others, others]
         };
         let (one, two) = (kinds(self), kinds(other));
-        // Two values of the other kinds are never known to be the same.
+        // Two values of the other kinds are never known to be equal.
         let pairs = (0..KINDS).flat_map(|kind| (0..KINDS).map(move |other| (kind, other)));
         self.is_stale_apart(other)
             || pairs.filter(|(kind, other)| kind != other).any(|(kind, other)| one[kind] && two[other])
     }
 
-    /// Tells whether both may be stale pointers, from before different calls.
+    /// Tells whether both values may be stale pointers from before different calls.
     fn is_stale_apart(self, other: Self) -> bool {
         let both = self.stale.is_possible() && other.stale.is_possible();
         both && !(matches!(self.stale, PointerFacts::Only(_)) && self.stale == other.stale)

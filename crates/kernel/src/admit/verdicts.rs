@@ -18,7 +18,7 @@ impl Verdicts {
     pub const NONE: Self = Self(0);
     /// Any verdict.
     pub const UNKNOWN: Self = Self(1 << 15);
-    /// The verdicts with a bit of their own. The first verdict has the lowest bit.
+    /// The verdicts that have a bit of their own. The first verdict in this range has the lowest bit.
     const KNOWN: std::ops::Range<i32> = -1..14;
 
     pub fn one(verdict: i32) -> Self {
@@ -30,8 +30,8 @@ impl Verdicts {
         Self(self.0 | other.0)
     }
 
-    /// Tells whether each of these verdicts takes effect unchanged, with every `verdict` that counts at
-    /// `hook`.
+    /// Tells whether the dispatcher may pass on each of these verdicts unchanged at `hook`, if the probe has this
+    /// `verdict`.
     pub fn stand(self, hook: Hook, verdict: Verdict) -> bool {
         let pass = Self::one(hook.pass());
         let all = match (verdict, hook.final_verdicts()) {
@@ -47,7 +47,7 @@ impl Verdicts {
     /// Returns the verdicts that a linked program can return. Follows constants in R0 alone: compilers put
     /// the verdict there right before the end.
     pub fn of(program: &[bpf_insn]) -> Self {
-        // The numbers that R0 may hold before each instruction; none before an unreached instruction.
+        // The numbers that R0 may have before each instruction; no numbers for an instruction that was not reached.
         let mut before = vec![Self::NONE; program.len()];
         let mut all = Self::NONE;
         let mut open: Vec<(InstructionIndex, Self)> = vec![(0, Self::UNKNOWN)];
@@ -64,7 +64,7 @@ impl Verdicts {
                     all = all.or(r0);
                     continue;
                 }
-                // Another program may have this verdict as well.
+                // A program of another kind may have this verdict as well.
                 Instruction::CallHelper(helper) if helper == HELPER_TAIL_CALL as u32 => return Self::UNKNOWN,
                 // A read beyond the packet's end ends the program, with 0.
                 Instruction::ReadPacket => {
@@ -113,7 +113,7 @@ mod tests {
     fn each_way_to_an_end_counts() {
         let [two, one] = [2, 1].map(asm::pass_program);
         assert_eq!(of(&[&two]), any(&[2]));
-        // A jump over the first end, and a jump into it.
+        // Two programs with a jump: over the first end of the program, and to the end of the program.
         assert_eq!(of(&[&[asm::jump_eq(1, 0, 2)], &two, &one]), any(&[1, 2]));
         assert_eq!(of(&[&[asm::mov_imm(0, 1), asm::jump_eq(1, 0, 1)], &two]), any(&[1, 2]));
         // An instruction that no packet reaches does not count.

@@ -26,11 +26,11 @@ pub const MAX_WORK: u64 = 700_000_000;
 /// The most rounds of one `bpf_loop`, and of the loops with `may_goto` in one run of a function (`BPF_MAX_LOOPS` of the
 /// kernel).
 const ENDLESS: u64 = 1 << 23;
-/// The work of a round in addition to the called function.
+/// The work of each round of a loop, without the work of the called function.
 const ROUND: u64 = 4;
 /// The most functions that can be running at once, as for the kernel.
 const MAX_FRAMES: usize = 8;
-/// The most instructions that are looked at.
+/// The most instructions that the analysis goes through.
 const MAX_EFFORT: usize = 2_000_000;
 /// The number of times that the registers at the start of a block may grow. After that, the values of growing
 /// registers are unknown.
@@ -42,7 +42,7 @@ const MAY_GOTO: u8 = 0xe5;
 /// The work of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// The most for one packet; 0 if the verifier follows all loops.
+    /// The most work for one packet; 0 if the verifier follows all loops.
     pub most: u64,
     /// The loop or the function that makes the work more than [`MAX_WORK`].
     pub beyond: Option<InstructionIndex>,
@@ -95,7 +95,7 @@ struct FunctionCall {
 struct FunctionBody {
     calls: BTreeMap<InstructionIndex, FunctionCall>,
     may_goto: bool,
-    /// The work of the function's instructions, without the work of called functions of the program.
+    /// The work of the function's instructions, without the work of the other functions that it calls.
     weights: BTreeMap<InstructionIndex, u64>,
 }
 
@@ -103,19 +103,19 @@ struct WorkCount<'a> {
     program: &'a [bpf_insn],
     maps: &'a [MapFacts],
     verified: u64,
-    /// The work of functions that were looked at.
+    /// The work of each function that the analysis has finished.
     known: HashMap<InstructionIndex, u64>,
     beyond: Option<InstructionIndex>,
-    /// True for each target of a jump. The list includes the place after the last instruction.
+    /// True for each instruction that is the target of a jump. The list has one more place for the end of the program.
     is_target: Vec<bool>,
-    /// The call from which each instruction was reached last.
+    /// The call of the analysis that has reached each instruction last.
     seen: Vec<InstructionIndex>,
     effort: usize,
     in_loops: HashMap<InstructionIndex, bool>,
 }
 
 impl WorkCount<'_> {
-    /// Returns the most work of one run of the function at `entry`, which runs as the `depth`th.
+    /// Returns the most work of one run of the function at `entry`. `depth` is the number of calls that lead to it.
     fn function(&mut self, entry: InstructionIndex, depth: usize) -> u64 {
         if let Some(known) = self.known.get(&entry) {
             return *known;
@@ -133,7 +133,8 @@ impl WorkCount<'_> {
         let straight = weights.values().sum::<u64>();
         let mut most = match (may_goto, followed) {
             (false, 1) => straight,
-            // The loops run no more instructions than the verifier went through. Each of them may be the heaviest one.
+            // The loops run no more instructions than the verifier went through, and each of these may be the heaviest
+            // instruction.
             (false, _) => {
                 straight.saturating_add(rounds.saturating_mul(heaviest.map_or(1, |(weight, _)| weight)))
             }
@@ -158,7 +159,7 @@ impl WorkCount<'_> {
 
     /// Tells whether the function at `entry` has a loop without `may_goto`.
     fn has_followed_loop(&mut self, entry: InstructionIndex) -> bool {
-        // True if the way to the instruction leads through an instruction that was seen.
+        // True if the path to the instruction leads through an instruction that the search has passed.
         let mut is_on_way = HashMap::new();
         let mut starts = vec![entry];
         let mut seen = HashSet::new();
@@ -201,7 +202,7 @@ impl WorkCount<'_> {
         }
     }
 
-    /// Looks at the function at `entry`.
+    /// Analyses the function at `entry`.
     fn body(&mut self, entry: InstructionIndex) -> FunctionBody {
         let mut body = FunctionBody::default();
         // The registers at the start of each block, and the number of times that the analysis has widened them.

@@ -1,5 +1,6 @@
-//! A probe in the kernel, from loaded to attached to read. Each step is a type that consumes the previous one. Only
-//! [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished flip, gives access to private maps.
+//! A probe in the kernel, and its steps from loaded to attached to read. Each step is a type that consumes the type of
+//! the previous step. Only [`Quiesced`](crate::attach::quiesced::Quiesced), the guard of a finished flip, gives access to
+//! private maps.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -48,13 +49,13 @@ pub struct Attached {
     pub record: Deployment,
     /// The epoch whose grace period has ended, and the duration of the wait.
     pub quiesced: Option<(u64, Duration)>,
-    /// The content that the deployment still has to take over from its predecessor.
+    /// The content that the deployment has not yet taken over from its predecessor.
     pub transfers: Transfers,
 }
 
 impl Attached {
-    /// Adopts the deployment of `record`, which an earlier daemon has attached. `directions` are the directions that
-    /// its pins hold. Fails with the reason if its epoch word can't be claimed, or if its slots can't be made.
+    /// Adopts the deployment of `record`, which an earlier daemon has attached. `directions` are the directions that its
+    /// pins contain. Fails with the reason if the epoch word can't be claimed, or if the slots can't be made.
     pub fn adopt(
         host: &Arc<Host>,
         identity: Identity<'_>,
@@ -98,7 +99,7 @@ impl Attached {
             let programs = program_ids(&loaded.programs)?;
             for (_, place) in places.iter().filter(|(of, _)| *of == direction) {
                 let pins = self.host.dispatchers.root.join(place.pin_name());
-                // Without the old slots the dispatchers get another program.
+                // If the old slots are missing, the dispatchers get another program.
                 if let Ok(Some(slots)) = Slots::left(&pins, self.owner, programs) {
                     return Ok(Arc::new(slots));
                 }
@@ -134,8 +135,8 @@ impl Attached {
         failed
     }
 
-    /// Retires the replaced deployment `old`. To be called once the replacement can't be undone any more. Returns the
-    /// rows left in `old`, which belong to the open window, and the content that could not be taken over.
+    /// Retires the replaced deployment `old`. Call this once the replacement can't be undone any more. Returns the rows
+    /// that remain in `old`, which belong to the open window, and the content that could not be taken over.
     pub fn retire(&mut self, old: &Self) -> (Vec<Remains>, Vec<Loss>) {
         let transfers = std::mem::take(&mut self.transfers);
         let taken_over = if transfers.is_empty() {
@@ -190,18 +191,18 @@ impl Attached {
         Predecessor { directions: self.directions.iter().map(of).collect(), active: self.epoch.twin() }
     }
 
-    /// Tells whether `new` continues with the maps of the open window: a flip since the load of `new` may
-    /// have changed that. To be called while no flip can happen.
+    /// Tells whether `new` continues with the maps of the open window: a flip since the load of `new` may have changed
+    /// that. Call this while no flip can happen.
     pub fn is_continued_by(&self, new: &LoadedDirection) -> bool {
         new.own.expected_twin.is_none_or(|twin| twin == self.epoch.twin())
     }
 
-    /// The end of a closed window whose maps are not empty yet; `None` if there is no such window.
+    /// Returns the end of a closed window whose maps are not empty yet; `None` if there is no such window.
     pub fn closed(&self) -> Option<Moment> {
         self.epoch.unread().map(|_| self.epoch.closed())
     }
 
-    /// The map of a metric if both twins share it; `None` if each has its own.
+    /// Returns the map of a metric if both twins share it; `None` if each twin has a map of its own.
     pub fn live_map(&self, direction: usize, metric: usize) -> Option<&Arc<MetricMap>> {
         match self.map(direction, metric) {
             TwinMap::Shared(map) => Some(map),

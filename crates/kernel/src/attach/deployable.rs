@@ -1,4 +1,4 @@
-//! The step from loaded to attached. Everything is pinned first, so that a later daemon finds all
+//! The step from loaded to attached. The daemon pins everything before it attaches, so that a later daemon finds all
 //! attachments.
 
 use std::io;
@@ -22,10 +22,10 @@ use twinprobe_faults::crash;
 pub struct Deployable(Attached);
 
 impl Deployable {
-    /// Pins the loaded directions. The deployment continues with `replaces`. Without one, its first window
-    /// has the number `first_epoch`, and `order` is its earlier position among the probes of the same
-    /// priority, if there was one.
-    /// `more_known` adds the counts of the replaced maps that are kept elsewhere. After an error no pin is left.
+    /// Pins the loaded directions. The deployment continues the windows of `replaces`. If it replaces nothing, its
+    /// first window has the number `first_epoch`, and `order` is its earlier position among the probes of the same
+    /// priority, if there was one. `more_known` adds the counts of the replaced maps that are kept outside of the
+    /// maps. After an error no pin is left.
     pub fn new(
         host: &Arc<Host>,
         identity: Identity<'_>,
@@ -84,17 +84,17 @@ impl Deployable {
         }))
     }
 
-    /// The record that the daemon stores on disk, by which a later daemon finds the deployment.
+    /// Returns the record that the daemon stores on disk, by which a later daemon finds the deployment.
     pub const fn record(&self) -> &Deployment {
         &self.0.record
     }
 
-    /// The loaded directions, ingress first.
+    /// Returns the loaded directions, ingress first.
     pub fn directions(&self) -> &[LoadedDirection] {
         &self.0.directions
     }
 
-    /// The number of the open window.
+    /// Returns the number of the open window.
     pub fn epoch(&self) -> u64 {
         self.0.epoch.current()
     }
@@ -104,15 +104,15 @@ impl Deployable {
         self.0.transfers.preview()
     }
 
-    /// The content that could not be taken over.
+    /// Returns the content that could not be taken over.
     pub fn losses(&self) -> &[Loss] {
         self.0.transfers.losses()
     }
 
-    /// Attaches every direction at every interface, and returns the failures. At interfaces of `replaces`,
-    /// the new programs take the place of its programs between two packets. Fails if the attachment fails at
-    /// a required interface, or where
-    /// `replaces` is held. After an error everything is as before the call.
+    /// Attaches every direction at every interface, and returns the failures. At interfaces of `replaces`, the new
+    /// programs take the place of its programs between two packets. Fails if the attachment fails at a required
+    /// interface, or at a place of `replaces` if that deployment is held. After an error everything is as before the
+    /// call.
     pub fn attach(
         self,
         interfaces: &[AttachInterface],

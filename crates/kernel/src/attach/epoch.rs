@@ -29,21 +29,22 @@ use crate::sys::map::{self, BPF_MAP_TYPE_ARRAY, MapCreate};
 use crate::sys::mapping::{Mapping, MappingAccess};
 use crate::sys::object;
 
-/// A probe's words: its epoch, the last epoch whose twin has been reset, when the open window began, and when the
-/// last one was closed.
+/// The number of a probe's words: its epoch, the last epoch whose twin has been reset, the start of the open window, and
+/// the end of the last window.
 const WORDS: usize = 4;
 const EPOCH: usize = 0;
 const CLEARED: usize = 1;
 const OPENED: usize = 2;
 const CLOSED: usize = 3;
-/// The bit in [`CLEARED`] that says that the twin of the epoch is being cleared now. No epoch is as large.
+/// The bit in [`CLEARED`] that says that the twin of the epoch is being cleared now. No epoch is so large that it uses
+/// this bit.
 const CLEARING: u64 = 1 << 63;
 const WORD_BYTES: usize = size_of::<u64>();
 /// The number of places of a page, one for each probe; the first ones hold constants that dispatchers read. Offsets must
 /// fit an instruction's 16 bits.
 const PLACES: usize = 512;
-/// The limit for the number of a page that a record may name if the page does not exist. A larger number is an error in
-/// the record.
+/// The largest number of a page that does not exist and that a record may name. A larger number is an error in the
+/// record.
 const PAGES: usize = 1024;
 const BYTES: usize = PLACES * WORDS * WORD_BYTES;
 /// A probe's words in the second map: the start of the open window, and the end of the last window. Beside
@@ -81,7 +82,7 @@ struct MappedWords {
 }
 
 impl MappedWords {
-    /// Opens the map that an earlier daemon left at `pin`, or makes a new one and pins it there.
+    /// Opens the map that an earlier daemon left at `pin`, or makes a new map and pins it at `pin`.
     fn open(pin: &Path, name: &str, bytes: usize) -> Result<Self, KernelError> {
         let error = |call| move |source| KernelError::new(call, "the epoch map", source);
         let left = object::obj_get(pin).ok().filter(|map| is_page(map.as_fd(), name, bytes));
@@ -104,7 +105,7 @@ impl MappedWords {
 }
 
 impl EpochWords {
-    /// Opens the maps that an earlier daemon left in `bpffs`, else makes new ones.
+    /// Opens the maps that an earlier daemon left in `bpffs`, or makes new maps.
     pub fn open(bpffs: &Path) -> Result<Self, KernelError> {
         let left =
             last_page(bpffs).map_err(|source| KernelError::new("listing", "the epoch maps", source))?;
@@ -112,7 +113,7 @@ impl EpochWords {
         Ok(Self { bpffs: bpffs.to_owned(), pages: Mutex::new(pages) })
     }
 
-    /// Takes a free place and begins with `epoch`; the other twin counts as cleared.
+    /// Takes a free place and begins with `epoch`. The other twin counts as cleared.
     pub fn allocate(&self, epoch: u64) -> Result<EpochWord, KernelError> {
         let mut pages = self.pages.lock();
         if let Some(word) = pages.iter().find_map(|page| page.allocate(epoch)) {
@@ -125,13 +126,13 @@ impl EpochWords {
         })
     }
 
-    /// Claims the place of a probe that runs, and changes none of its words. `None` if the place is taken, or if the
-    /// page of the place can't be made.
+    /// Claims the place of a running probe, and changes none of its words. `None` if the place is taken, or if the page
+    /// of the place can't be made.
     pub fn claim(&self, place: usize) -> Option<EpochWord> {
         let (number, place) = (place / PLACES, place % PLACES);
         let mut pages = self.pages.lock();
-        // Pages are made even if a map is no longer at its place: programs may still follow it, and no other
-        // probe may get the same word.
+        // The pages before it are made even if a map is no longer at its pin: programs may still read that map, and no
+        // other probe may get the same word.
         while number < PAGES && pages.len() <= number {
             let page = Page::open(&self.bpffs, pages.len()).ok()?;
             pages.push(page);
@@ -182,7 +183,7 @@ impl Page {
         }
     }
 
-    /// Offset in the map's value of [`Hook::pass`].
+    /// Returns the offset of [`Hook::pass`] in the map's value.
     pub const fn pass_offset(hook: Hook) -> i32 {
         offset(Self::pass_place(hook))
     }
@@ -194,7 +195,7 @@ impl Page {
         self.word(place, CLEARED).store(epoch.wrapping_sub(1), Ordering::SeqCst);
         self.word(place, EPOCH).store(epoch, Ordering::SeqCst);
         let word = EpochWord { page: Arc::clone(self), place };
-        // The place still has the start that its previous probe had set.
+        // The place still contains the start of a window of its previous probe.
         word.set_opened(Moment::now());
         Some(word)
     }
@@ -215,7 +216,7 @@ impl Page {
     }
 }
 
-/// Returns the name of a map's pin. Maps of further pages have other names, so that exchanged pins are noticed.
+/// Returns the name of a map's pin. Maps of further pages have other names, so that the daemon notices exchanged pins.
 fn pin_name(name: &str, page: usize) -> String {
     if page == 0 { name.to_owned() } else { format!("{name}_{page}") }
 }
@@ -237,7 +238,7 @@ const fn offset(place: usize) -> i32 {
     (place * WORDS * WORD_BYTES) as i32
 }
 
-/// Tells whether [`MappedWords::open`] has made the map with this name: both maps have the same size.
+/// Tells whether [`MappedWords::open`] has made the map under this name: both maps of a page have the same size.
 fn is_page(map: BorrowedFd<'_>, name: &str, bytes: usize) -> bool {
     map::map_info(map).is_ok_and(|info| {
         let named = info.name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
@@ -249,7 +250,7 @@ fn is_page(map: BorrowedFd<'_>, name: &str, bytes: usize) -> bool {
     })
 }
 
-/// A probe's own words.
+/// The words of one probe.
 #[derive(Debug)]
 pub struct EpochWord {
     page: Arc<Page>,
@@ -257,12 +258,12 @@ pub struct EpochWord {
 }
 
 impl EpochWord {
-    /// The epoch of the open window.
+    /// Returns the epoch of the open window.
     pub fn current(&self) -> u64 {
         self.word(EPOCH).load(Ordering::SeqCst)
     }
 
-    /// The index of the active twin.
+    /// Returns the index of the active twin.
     pub fn twin(&self) -> usize {
         (self.current() & 1) as usize
     }
@@ -272,18 +273,19 @@ impl EpochWord {
         self.word(EPOCH).fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The epoch that has ended and whose twin has not been reset, if there is one.
+    /// Returns the epoch that has ended and whose twin has not been reset, if there is one.
     pub fn unread(&self) -> Option<u64> {
         let ended = self.current().wrapping_sub(1);
         (self.word(CLEARED).load(Ordering::SeqCst) != ended).then_some(ended)
     }
 
-    /// Records that clearing begins: from now on the twin of `epoch` does not hold all of its window.
+    /// Records that the clearing of the twin of `epoch` begins: from now on, this twin does not contain all of its
+    /// window.
     pub fn set_clearing(&self, epoch: u64) {
         self.word(CLEARED).store(epoch | CLEARING, Ordering::SeqCst);
     }
 
-    /// Tells whether the twin of `epoch` may be half empty.
+    /// Tells whether the twin of `epoch` may have been cleared in part.
     pub fn is_clearing(&self, epoch: u64) -> bool {
         self.word(CLEARED).load(Ordering::SeqCst) == epoch | CLEARING
     }
@@ -293,7 +295,7 @@ impl EpochWord {
         self.word(CLEARED).store(epoch, Ordering::SeqCst);
     }
 
-    /// The start of the open window.
+    /// Returns the start of the open window.
     pub fn opened(&self) -> Moment {
         self.moment(OPENED, CLOCK_OPENED)
     }
@@ -302,12 +304,12 @@ impl EpochWord {
         self.set_moment(OPENED, CLOCK_OPENED, at);
     }
 
-    /// The moment of the last flip, stored before the flip.
+    /// Returns the moment of the last flip, which was stored before the flip.
     pub fn closed(&self) -> Moment {
         self.moment(CLOSED, CLOCK_CLOSED)
     }
 
-    /// Stores the end of the open window. To be called before the flip.
+    /// Stores the end of the open window. Call this before the flip.
     pub fn set_closed(&self, at: Moment) {
         self.set_moment(CLOSED, CLOCK_CLOSED, at);
     }
@@ -336,12 +338,12 @@ impl EpochWord {
         [first, first + 1].map(|word| self.page.clock_word(self.place, word))
     }
 
-    /// The place of the words among all pages. A record keeps it for [`EpochWords::claim`].
+    /// Returns the place of the words among all pages. A record stores the place for [`EpochWords::claim`].
     pub fn place(&self) -> usize {
         self.page.number * PLACES + self.place
     }
 
-    /// Tells whether the word is in an earlier daemon's map, so that its programs follow it.
+    /// Tells whether the word is in an earlier daemon's map, so that the programs of that daemon read it.
     pub fn is_adopted(&self) -> bool {
         self.page.epochs.adopted
     }
@@ -350,7 +352,7 @@ impl EpochWord {
         &self.page
     }
 
-    /// Offset of the epoch in the map's value.
+    /// Returns the offset of the epoch in the map's value.
     pub const fn offset(&self) -> i32 {
         offset(self.place)
     }

@@ -12,16 +12,16 @@ use parking_lot::Mutex;
 use crate::attach::expedite_switch::{Need, OFF, Switch};
 use crate::load::pins::boot_id;
 
-/// The directory of the note of expedited grace periods. A boot removes it together with its content.
+/// The directory for the note about expedited grace periods. A boot removes the directory and its content.
 const RUN: &str = "/run/twinprobe";
 const SYS: &str = "/sys";
-/// The note of earlier versions, in the state directory.
+/// The name that the note had in earlier versions, in the state directory.
 const OLD_NOTE: &str = "rcu_expedited";
 
-/// The choice whether grace periods are expedited.
+/// The choice of whether grace periods are expedited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expedite {
-    /// Unless the machine has CPUs that are not to be interrupted, or a kernel for real time.
+    /// Grace periods are expedited unless the machine has CPUs that must not be interrupted, or a real-time kernel.
     Auto,
     Always,
     Never,
@@ -30,7 +30,7 @@ pub enum Expedite {
 impl Expedite {
     pub const CHOICES: [Self; 3] = [Self::Auto, Self::Always, Self::Never];
 
-    /// The names by which the choice is made on the command line.
+    /// Returns the name of the choice on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -50,17 +50,17 @@ pub struct GracePeriods {
 #[derive(Debug)]
 struct ExpediteState {
     is_allowed: bool,
-    /// The number of changes that are under way.
+    /// The number of changes that are being made.
     changes: usize,
-    /// The hold on the switch for these changes; `None` without changes, or if the switch can't be turned.
+    /// The need of the switch for these changes; `None` without changes, or if the switch can't be turned on.
     need: Option<Need>,
 }
 
-/// A change, during which grace periods are expedited. After it the switch has its old value.
+/// A change during which grace periods are expedited. After the change the switch has its old value.
 #[derive(Debug)]
 pub struct Expedited<'a>(&'a GracePeriods);
 
-/// The places of the files of the switch.
+/// The paths of the files that belong to the switch.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a> {
     pub sys: &'a Path,
@@ -69,7 +69,7 @@ pub struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// The places of this machine, for a daemon of this state directory.
+    /// Returns the paths on this machine, for a daemon with this state directory.
     pub fn here(state_dir: &'a Path) -> Self {
         Self { sys: Path::new(SYS), run: Path::new(RUN), state_dir }
     }
@@ -77,8 +77,7 @@ impl<'a> Places<'a> {
 
 /// Returns the path of the switch if a daemon has left the switch on because it died during a change. Changes nothing.
 ///
-/// # Errors
-/// The files can't be read.
+/// # Errors Fails if the files can't be read.
 pub fn left_on() -> io::Result<Option<PathBuf>> {
     let switch = Switch::new(Path::new(SYS), Path::new(RUN), &boot_id()?);
     Ok(switch.is_left()?.then_some(switch.path))

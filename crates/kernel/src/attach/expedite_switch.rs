@@ -33,12 +33,12 @@ pub struct Switch {
     boot: String,
 }
 
-/// A need of the switch. It ends with [`Switch::release`], or with the process.
+/// A daemon's need of the switch. The need ends with [`Switch::release`], or with the process.
 #[derive(Debug)]
 pub struct Need(File);
 
 impl Switch {
-    /// `sys` is the place of sysfs, `run` a directory that does not outlive the boot.
+    /// Makes the switch. `sys` is the path of sysfs, and `run` a directory that does not outlive the boot.
     pub fn new(sys: &Path, run: &Path, boot: &str) -> Self {
         Self { path: sys.join(SWITCH), note: run.join(NOTE), turn: run.join(TURN), boot: boot.to_owned() }
     }
@@ -69,7 +69,7 @@ impl Switch {
     pub fn mend(&self) -> io::Result<bool> {
         let end = Instant::now() + PATIENCE;
         // A process that the dead daemon was starting keeps the lock for a moment, with the descriptors that it
-        // inherits. Meanwhile other daemons have their turns.
+        // inherits. During this time, other daemons can use the switch.
         while let Some(note) = self.left()? {
             let turn = self.take_turn()?;
             if is_free(&note)? {
@@ -92,7 +92,7 @@ impl Switch {
         Ok(self.is_noted(&note)? && is_free(&note)?)
     }
 
-    /// Returns the note if there is one of this boot.
+    /// Returns the note, if the note is from this boot.
     fn left(&self) -> io::Result<Option<File>> {
         match open(&self.note, false) {
             Ok(note) => Ok(self.is_noted(&note)?.then_some(note)),
@@ -137,7 +137,7 @@ impl Switch {
     }
 }
 
-/// Locks the note if no daemon needs the switch.
+/// Locks the note if no daemon needs the switch. Returns false if a daemon needs it.
 fn is_free(note: &File) -> io::Result<bool> {
     match note.try_lock() {
         Ok(()) => Ok(true),

@@ -1,5 +1,5 @@
-//! Attachments of a probe that this daemon can't take over from an earlier one. They stay as they are until a successor
-//! is attached or the probe is removed.
+//! Attachments of a probe that this daemon can't take over from an earlier daemon. They stay unchanged until a
+//! successor is attached or the probe is removed.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -113,7 +113,8 @@ impl HeldDeployment {
         Ok(())
     }
 
-    /// Opens the slots by which the dispatcher at `place` calls the deployment; `None` if it does not.
+    /// Opens the slots by which the dispatcher at `place` calls the deployment; `None` if the dispatcher does not call
+    /// it.
     fn slots_at(&self, place: &HookPoint, noted: &NotedDirection) -> Option<Slots> {
         let pins = self.host.dispatchers.root.join(place.pin_name());
         let open = |id| self.pins.program_with_id(id);
@@ -127,7 +128,7 @@ impl HeldDeployment {
         left.ok().flatten()
     }
 
-    /// Puts the deployment back at `place`, instead of `instead_of`, after a failed replacement.
+    /// Puts the deployment back at `place`, in the place of `instead_of`, after a failed replacement.
     pub fn call_again(
         &self,
         direction: usize,
@@ -155,7 +156,8 @@ impl HeldDeployment {
         reclaim.wait();
     }
 
-    /// Frees the place of the epoch, unless attachments that were not found may still call programs that follow it.
+    /// Frees the place of the epoch word, unless attachments that were not found may still call programs that read the
+    /// word.
     pub fn close(self) {
         if self.is_unsure {
             std::mem::forget(self.epoch);

@@ -29,7 +29,7 @@ pub struct Host {
     pub capabilities: Capabilities,
     /// The keeper of the changes that interfaces make to packets, for all probes.
     pub offloads: Arc<OffloadKeeper>,
-    /// The id of this boot of the machine: kernel ids mean nothing in another one.
+    /// The id of this boot of the machine. Ids of kernel objects have no meaning after another boot.
     pub boot_id: String,
     /// One directory of pins for each deployment.
     pub pins: PathBuf,
@@ -71,8 +71,8 @@ impl Host {
         places.iter().filter_map(reason).collect()
     }
 
-    /// Tells whether libxdp's dispatcher must be able to call XDP programs for these interfaces: it is at one
-    /// of them, or other programs there are loaded for it.
+    /// Tells whether libxdp's dispatcher must be able to call XDP programs for these interfaces: it is at one of
+    /// these interfaces, or other programs there were loaded for it.
     pub fn is_beside_libxdp(&self, interfaces: &[AttachInterface]) -> bool {
         interfaces.iter().any(|AttachInterface { netns, index, .. }| {
             let by_place = self.dispatchers.by_place.lock();
@@ -87,8 +87,8 @@ impl Host {
         self.serials.fetch_max(used + 1, Ordering::Relaxed);
     }
 
-    /// Gives up the slots of a deployment that no dispatcher calls any more: the kernel empties them after their last
-    /// user has released them. Waits until no CPU runs a program that called them.
+    /// Releases the slots of a deployment that no dispatcher calls any more. The kernel empties the slots after their
+    /// last user has released them. Waits until no CPU runs a program that called them.
     pub fn release(&self, slots: impl IntoIterator<Item = Arc<Slots>>) {
         if let Err(error) = self.quiescer.quiesce() {
             tracing::error!(%error, "no grace period: slots of a replaced probe stay until the daemon ends");
@@ -96,7 +96,7 @@ impl Host {
         }
     }
 
-    /// Removes the pins of a deployment; if this fails, [`Self::retry_removals`] tries again.
+    /// Removes the pins of a deployment. If this fails, [`Self::retry_removals`] repeats it later.
     pub fn remove_pins(&self, serial: u64) {
         if let Err(error) = DeploymentPins::new(&self.pins, serial).remove() {
             tracing::warn!(serial, %error, "a probe's pins could not be removed; the daemon retries");

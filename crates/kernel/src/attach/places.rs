@@ -19,7 +19,7 @@ pub struct AttachInterface {
     pub index: u32,
     /// True if a failure at this interface makes the whole attachment fail.
     pub required: bool,
-    /// The index of the name or pattern of the configuration that stands for this interface.
+    /// The index of the name or pattern in the configuration that has selected this interface.
     pub named_by: usize,
 }
 

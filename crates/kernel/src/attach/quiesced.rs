@@ -10,7 +10,7 @@ use crate::sys::call::KernelError;
 use crate::sys::clock::Moment;
 use twinprobe_faults::crash;
 
-/// True on processors that do not reorder the loads of a program.
+/// True on processors that do not reorder loads.
 const LOADS_STAY_IN_ORDER: bool =
     cfg!(any(target_arch = "x86", target_arch = "x86_64", target_arch = "s390x"));
 
@@ -18,17 +18,17 @@ const LOADS_STAY_IN_ORDER: bool =
 #[derive(Debug)]
 pub struct Quiesced<'a> {
     pub probe: &'a mut Attached,
-    /// The epoch that ended; its number is the window's.
+    /// The epoch that has ended. Its number is the number of the window.
     pub epoch: u64,
     /// The length of the grace period.
     pub quiesced: Duration,
 }
 
 impl Attached {
-    /// Ends the epoch: from now on the other twin counts packets, and the maps of the guard are complete and
-    /// at rest. If the guard of the previous epoch was not [finished](Quiesced::finish), by this daemon or an
-    /// earlier one, this returns that epoch instead: no flip happens before the idle twin is empty. Fails if
-    /// the wait for a grace period failed.
+    /// Ends the epoch: from now on the other twin counts packets, and the maps that the guard gives access to are
+    /// complete and do not change. If the guard of the previous epoch was not [finished](Quiesced::finish), by this
+    /// daemon or an earlier one, this function returns the guard of the previous epoch instead: no flip happens before
+    /// the idle twin is empty. Fails if the wait for a grace period failed.
     pub fn flip(&mut self) -> Result<Quiesced<'_>, KernelError> {
         let epoch = self.epoch.unread().unwrap_or_else(|| self.epoch.flip());
         crash::point("flipped");
@@ -44,9 +44,9 @@ impl Attached {
         Ok(Quiesced { probe: self, epoch, quiesced })
     }
 
-    /// Ends the epoch of each probe, unless an earlier one still waits for its reading. One grace period
-    /// serves all: [`Self::flip`] then returns at once. Fails if the wait for a grace period failed; the
-    /// epochs have ended then.
+    /// Ends the epoch of each probe, except of probes whose previous epoch was not read yet. One grace period serves
+    /// all probes: [`Self::flip`] then returns at once. Fails if the wait for a grace period failed. The epochs have
+    /// ended then.
     pub fn flip_together(probes: &mut [&mut Self]) -> Result<(), KernelError> {
         for probe in &mut *probes {
             if probe.epoch.unread().is_none() {
@@ -62,7 +62,8 @@ impl Attached {
         Ok(())
     }
 
-    /// Returns the guard of a flip whose grace period is over and which is not finished; `None` if there is none.
+    /// Returns the guard of a flip whose grace period has ended and which is not finished; `None` if there is no such
+    /// flip.
     pub fn flipped(&mut self) -> Option<Quiesced<'_>> {
         let epoch = self.epoch.unread()?;
         let quiesced = self.quiesced.filter(|(of, _)| *of == epoch)?.1;
@@ -80,8 +81,8 @@ impl Attached {
 }
 
 impl Quiesced<'_> {
-    /// Returns the map of a metric: the idle twin's own if the map is private, else the shared map, which packets still
-    /// change. `None` for metrics without rows.
+    /// Returns the map of a metric: the idle twin's map if the map is private, or else the shared map, which packets
+    /// still change. `None` for metrics without rows.
     pub fn map(&self, (direction, metric): (usize, usize)) -> Option<&MetricMap> {
         match self.probe.map(direction, metric) {
             TwinMap::Private(maps) => Some(&maps[(self.epoch & 1) as usize]),
@@ -90,8 +91,8 @@ impl Quiesced<'_> {
         }
     }
 
-    /// Returns the path of a metric's journal, where the rows that were taken out of its map wait until the window is
-    /// stored.
+    /// Returns the path of a metric's journal, which keeps the rows that were taken out of the metric's map until the
+    /// window is stored.
     pub fn journal(&self, (direction, metric): (usize, usize)) -> PathBuf {
         self.probe.pins.journal(&self.probe.directions[direction].plan.pin_name(), metric)
     }
@@ -101,13 +102,13 @@ impl Quiesced<'_> {
         self.probe.epoch.set_clearing(self.epoch);
     }
 
-    /// Tells whether the clearing of the maps has begun: they may lack a part of the window then.
+    /// Tells whether the clearing of the maps has begun, so that the maps may lack a part of the window.
     pub fn is_clearing(&self) -> bool {
         self.probe.epoch.is_clearing(self.epoch)
     }
 
     /// Records that the twin has been read and cleared, so that the next flip may make it active. The open window began
-    /// at `opened`. Fails if waiting for a grace period has failed where one is needed.
+    /// at `opened`. Fails if a needed wait for a grace period has failed.
     pub fn finish(self, opened: Moment) -> Result<(), KernelError> {
         crash::point("cleared");
         // A dispatcher chooses the twin by a branch, and the branch does not order the loads of epoch and

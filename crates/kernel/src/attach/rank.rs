@@ -1,6 +1,6 @@
-//! The identity of a deployment, and its place among others.
+//! The identity of a deployment, and its place in the order of probes.
 
-/// Identifies one deployment of a probe in all dispatchers it is in.
+/// The identity of one deployment of a probe, in all dispatchers that call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeploymentId(pub u64);
 

@@ -1,5 +1,5 @@
-//! A wait until the kernel has freed removed objects, which happens in the background: once a DELETE is
-//! answered, nothing of the probe is left.
+//! A wait until the kernel has freed removed objects, which happens in the background: once a DELETE is answered,
+//! the kernel has nothing of the probe any more.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use crate::load::pins::DeploymentPins;
 use crate::sys::object::{self, ObjectKind};
 use crate::sys::{map, prog};
 
-/// The longest wait. The kernel frees after a few grace periods of 10 ms; a tool that has the object open keeps it
-/// longer.
+/// The longest wait. The kernel frees objects after a few grace periods of 10 ms, but a tool that has opened an
+/// object keeps it for longer.
 const LIMIT: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(1);
 
-/// Programs and maps that are about to be freed.
+/// The programs and maps that the kernel is about to free.
 #[derive(Debug, Default)]
 pub struct Reclaim {
     ids: Vec<(ObjectKind, u32)>,

@@ -1,4 +1,4 @@
-//! The deployment that another one replaces, and the way back to it.
+//! A deployment that is being replaced, and the steps to restore it after a failure.
 
 use crate::attach::attached::Attached;
 use crate::attach::held::HeldDeployment;
@@ -7,7 +7,7 @@ use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::places::AttachedAt;
 use crate::attach::rank::DeploymentId;
 
-/// The deployment that another one replaces.
+/// A deployment that another deployment replaces.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplacedDeployment<'a> {
     Nothing,
@@ -33,7 +33,7 @@ impl<'a> ReplacedDeployment<'a> {
         })
     }
 
-    /// Puts the replaced deployment back at `place`, instead of `instead_of`.
+    /// Puts the replaced deployment back at `place`, in the place of `instead_of`.
     pub fn put_back(self, place: &HookPoint, instead_of: DeploymentId) -> Result<(), AttachError> {
         let Some(at) = self.at(place) else { return Ok(()) };
         match self {
@@ -54,7 +54,8 @@ impl<'a> ReplacedDeployment<'a> {
 }
 
 impl Attached {
-    /// Puts `replaced` back wherever `self` has taken its place and removes `self` everywhere.
+    /// Puts `replaced` back at all places where `self` has replaced it, and removes `self`
+    /// everywhere.
     pub fn undo(mut self, replaced: ReplacedDeployment<'_>) {
         for at in std::mem::take(&mut self.places) {
             if let Err(error) = replaced.put_back(&at.place, self.owner) {
@@ -68,7 +69,7 @@ impl Attached {
 }
 
 impl HeldDeployment {
-    /// Removes the deployment from all places but those where `successor` has replaced it.
+    /// Removes the deployment from all places except those where `successor` has replaced it.
     pub fn retire(self, successor: &Attached) {
         self.leave(|place| successor.is_at(place));
         self.host.release(self.slots.iter().flatten().cloned());

@@ -26,10 +26,10 @@ pub fn resolve(object: &ProbeObject) -> Result<Cow<'_, Object>, ObjectError> {
     Ok(object)
 }
 
-/// Returns the program of `plan` with its subprograms. A reference to a map holds the index of the map in the plan,
-/// until [`bind`] replaces the index by the map's descriptor.
+/// Returns the program of `plan` with its subprograms. A reference to a map contains the index of the map in the plan,
+/// until [`bind`] replaces the index with the map's descriptor.
 ///
-/// Programs that it calls through tables become functions of it.
+/// The programs that it calls through tables become functions of the returned program.
 pub fn link(mut object: Object, plan: &DirectionPlan) -> Result<Function, ObjectError> {
     let maps = std::mem::take(&mut object.maps);
     let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
@@ -48,7 +48,7 @@ pub fn link(mut object: Object, plan: &DirectionPlan) -> Result<Function, Object
     Ok(function)
 }
 
-/// Resolves and [links](link).
+/// Resolves the references of an object, and [links](link) its program.
 pub fn linked(object: &ProbeObject, plan: &DirectionPlan) -> Result<Function, ObjectError> {
     link(resolve(object)?.into_owned(), plan)
 }

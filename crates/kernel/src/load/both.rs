@@ -17,7 +17,7 @@ pub fn both<T: Send, E: Send>(work: impl Fn(usize) -> Result<T, E> + Sync) -> Re
         let beside = move || {
             // The scheduler starts a thread on the CPU of its maker, and moves the thread only after milliseconds.
             cpus::keep_off(gettid(), taken);
-            // Without its own limit the thread does nothing: its work could last forever.
+            // Without a limit of its own, the thread does no work, because the work could last forever.
             let _limit = limit.map(Deadline::until).transpose().ok()?;
             Some(work(1))
         };

@@ -16,8 +16,8 @@ const SLOT: i16 = 8;
 const FRAME: i16 = 512;
 const FRAME_POINTER: u8 = 10;
 
-/// Returns a linked program that clears these slots of its stack at the start of each function. `slots` has one bit for
-/// each slot, the lowest for the slot at the frame's start, by the first instruction of the function.
+/// Returns a linked program that clears these slots of the stack at the start of each function. `slots` has one bit for
+/// each slot, by the index of the function's first instruction. The lowest bit is for the slot at the frame's start.
 pub fn clear(function: Function, slots: &BTreeMap<InstructionIndex, u64>) -> Result<Function, TooLong> {
     if slots.is_empty() {
         return Ok(function);

@@ -1,5 +1,5 @@
 //! A time limit for the verifier. The kernel's verifier stops when a signal is pending for its thread (Linux 5.0), so a
-//! timer of the kernel sends one to the thread.
+//! timer of the kernel sends a signal to the thread.
 
 use std::cell::Cell;
 use std::io;
@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The interval between repeated signals: a signal just before the call to the verifier is lost.
+/// The interval between repeated signals, because a signal shortly before the call of the verifier is lost.
 const AGAIN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 thread_local! {
@@ -15,12 +15,12 @@ thread_local! {
     static END: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// A limit for the programs that this thread loads: once it is over, every load that is under way or begins fails with
-/// `EAGAIN`. Ends when it is dropped.
+/// A limit for the programs that this thread loads. Once the time is over, every load fails with `EAGAIN`. The limit
+/// ends when this value is dropped.
 #[derive(Debug)]
 pub struct Deadline {
     timer: libc::timer_t,
-    /// The timer sends its signals to the thread that has made it.
+    /// A marker that keeps this value on its thread: the timer sends its signals to the thread that made it.
     not_send: PhantomData<*const ()>,
 }
 
@@ -54,7 +54,7 @@ impl Deadline {
         Self::start(end.saturating_duration_since(Instant::now()))
     }
 
-    /// The end of this thread's limit; `None` without a limit.
+    /// Returns the end of this thread's limit; `None` without a limit.
     pub fn of_this_thread() -> Option<Instant> {
         END.get()
     }
@@ -96,8 +96,8 @@ pub mod testing {
 
     use super::*;
 
-    /// Returns the processor time of this thread: on a busy machine it is less than the elapsed time, and
-    /// never more.
+    /// Returns the processor time that `work` takes on this thread: on a busy machine it is less than the elapsed time,
+    /// and it is never more.
     pub fn processor_time(work: impl FnOnce()) -> Duration {
         let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
         let begun = now();

@@ -17,7 +17,7 @@ pub struct LoadedDirection {
     pub plan: Arc<DirectionPlan>,
     /// The program, or its twins.
     pub programs: Twins<OwnedFd>,
-    /// The verdicts that they can return.
+    /// The verdicts that the programs can return.
     pub verdicts: Verdicts,
     /// The maps that the metrics read, in the order of the plan.
     pub maps: Vec<TwinMap>,
@@ -28,12 +28,13 @@ pub struct LoadedDirection {
 }
 
 impl LoadedDirection {
-    /// True if each verdict that the programs can return takes effect as it is, so that a dispatcher need not look at it.
+    /// Tells whether each verdict that the programs can return takes effect without a change, so that a dispatcher need
+    /// not look at it.
     pub fn stands(&self) -> bool {
         self.verdicts.stand(self.plan.attach.hook, self.plan.attach.verdict)
     }
 
-    /// True if the map that a metric reads is the replaced deployment's own.
+    /// Tells whether the map that a metric reads is a map of the replaced deployment.
     pub fn takes_over(&self, metric: usize) -> bool {
         self.own.inherited[self.plan.metrics[metric].map].is_taken_over()
     }

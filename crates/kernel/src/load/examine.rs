@@ -1,4 +1,5 @@
-//! All work on an object before the kernel sees it, for a process that a bad object may crash.
+//! All work on an object before the kernel sees it. It runs in a separate process, because a bad object may
+//! crash it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::trial::options;
 use twinprobe_ebpf_common::request::AttachRequest;
 use twinprobe_faults::crash;
 
-/// Parses, plans, relocates and judges an object as a load does. The result is dropped: the load finds it again.
+/// Parses, plans, relocates and judges an object as a load does. The result is dropped, and the load computes it
+/// again.
 pub fn examine(elf: &[u8], hook: Hook, entry: Option<&str>) {
     let attach = AttachRequest {
         hook,

@@ -27,7 +27,7 @@ use twinprobe_ebpf_common::request::MetricRequest;
 /// The map of a metric: one that both twins share, or one for each twin. Both twins write events into the same map.
 #[derive(Debug)]
 pub enum TwinMap {
-    /// The map that both twins count in, shared with readers that read at their client's pace.
+    /// The map in which both twins count. Readers share it, and read it at the pace of their clients.
     Shared(Arc<MetricMap>),
     Private([MetricMap; 2]),
     Events(Arc<EventMap>),
@@ -35,7 +35,7 @@ pub enum TwinMap {
     Unread,
 }
 
-/// One object that both twins share, or one for each twin.
+/// One object that both twins share, or one object for each twin.
 #[derive(Debug)]
 pub enum Twins<T> {
     Shared(T),
@@ -43,7 +43,7 @@ pub enum Twins<T> {
 }
 
 impl<T> Twins<T> {
-    /// Makes one object for each twin if `private`, else one that both share.
+    /// Makes one object for each twin if `private` is true, or else one object that both twins share.
     pub fn make<E>(private: bool, mut make: impl FnMut(usize) -> Result<T, E>) -> Result<Self, E> {
         Ok(if private { Self::Private([make(0)?, make(1)?]) } else { Self::Shared(make(0)?) })
     }
@@ -67,7 +67,7 @@ impl<T> Twins<T> {
 /// The deployment that is being replaced.
 #[derive(Clone, Debug)]
 pub struct Predecessor {
-    /// The maps of each direction, and the names of maps with counts outside of them: sums of windows, and
+    /// The maps of each direction, and the names of maps with counts that are kept outside of them: sums of windows, and
     /// the counts of earlier maps.
     pub directions: Vec<(Arc<ProbeMaps>, BTreeSet<String>)>,
     /// The index of the twin that sees packets, if there are twins.
@@ -83,10 +83,10 @@ pub struct ProbeMaps {
     pub inherited: Vec<Inherited>,
     /// The directions of the replaced deployment whose map continues in each map, in the order of the plan.
     pub origins: Vec<Vec<usize>>,
-    /// True if the maps of both directions belong to the direction before this one.
+    /// True if the maps that both directions use were made by the direction before this direction.
     pub is_second: bool,
-    /// The twin of the replaced deployment that must be active when these maps take over. The maps of this
-    /// twin were chosen where a map changes between shared and private. `None` if there are no such maps.
+    /// The twin of the replaced deployment that must be active when the new maps take over, because maps of this twin
+    /// were chosen where a map changes between shared and private. `None` if there are no such maps.
     pub expected_twin: Option<usize>,
 }
 
@@ -116,7 +116,7 @@ impl ProbeMaps {
     }
 
     /// Makes the maps, and takes over the maps that are the same in `old`, with their content. Maps that both directions
-    /// use are those of `first`, the direction that is loaded already. Nothing is written to a map of `old`: packets are
+    /// use are those of `first`, the direction that was loaded before. Nothing is written to a map of `old`: packets are
     /// still counted there, and the new source may yet be refused.
     pub fn create(
         plan: Arc<DirectionPlan>,
@@ -130,7 +130,7 @@ impl ProbeMaps {
         let origins: Vec<Vec<usize>> = origins.collect();
         let mut inherited = inherit::inherit(&replaced, &plan, &origins);
         let active = old.map_or(0, |old| old.active & 1);
-        // The maps that are not made, by twin.
+        // The maps that are taken over and not made here, by twin.
         let mut taken: Vec<[Option<&OwnedFd>; 2]> = Vec::new();
         for (index, map) in plan.maps.iter().enumerate() {
             if let Some((place, of_first)) =

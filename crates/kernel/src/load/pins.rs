@@ -18,7 +18,8 @@ use crate::sys::prog::{self, ProgIdentity};
 /// The record of a deployment's kernel objects, which is kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// The id of the boot (`/proc/sys/kernel/random/boot_id`): kernel ids mean nothing after another boot.
+    /// The id of the boot (`/proc/sys/kernel/random/boot_id`): ids of kernel objects have no meaning after another
+    /// boot.
     pub boot_id: String,
     /// The deployment's number, which names its directory of pins.
     pub serial: u64,
@@ -45,7 +46,7 @@ impl Deployment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionRecord {
     pub direction: String,
-    /// The index of the interface that the direction serves alone; `None` if it serves all.
+    /// The index of the interface that the direction serves; `None` if it serves all interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
     /// True if the programs take packets of several buffers; `None` in a record of an earlier version, which loaded all
@@ -63,7 +64,7 @@ pub struct DirectionRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapRecord {
     pub name: String,
-    /// The ids of the map: one for each twin if the map is private, else one.
+    /// The ids of the map: one id for each twin if the map is private, or else one id.
     pub ids: Vec<u32>,
 }
 
@@ -88,7 +89,7 @@ impl DirectionRecord {
 }
 
 impl DirectionRecord {
-    /// The name of the direction in the names of pins.
+    /// Returns the name of the direction in the names of pins.
     pub fn pin_name(&self) -> String {
         pin_name(&self.direction, self.interface)
     }
@@ -128,10 +129,10 @@ pub struct NotedDirection {
     /// True if the programs take packets of several buffers; `None` as in a [`DirectionRecord`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frags: Option<bool>,
-    /// True as in a [`DirectionRecord`].
+    /// True if the programs were loaded to be called through libxdp's dispatcher.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub joined: bool,
-    /// The program sees one packet in this many; `None` if it sees all.
+    /// The sampling: the program sees one packet out of this many; `None` if it sees all packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<NonZeroU32>,
     /// The ids of the programs for even and odd epochs.
@@ -274,7 +275,7 @@ impl DeploymentPins {
     }
 }
 
-/// Opens the object at `path`. Fails with the reason unless it is the `expected` one.
+/// Opens the object at `path`. Fails with the reason unless the object is the `expected` one.
 fn check<T: PartialEq + std::fmt::Debug>(
     path: &Path,
     expected: &T,

@@ -1,4 +1,5 @@
-//! Programs with other instructions in them. Jumps, calls and the lines of the source follow.
+//! The exchange of instructions in programs. Jumps, calls and the information about source lines are
+//! adapted.
 
 use aya_obj::Function;
 use aya_obj::generated::bpf_insn;
@@ -17,7 +18,7 @@ const JUMP_32: u8 = 0x06;
 const PSEUDO_CALL: u8 = 1;
 const PSEUDO_FUNC: u8 = 4;
 
-/// A jump is too far with the other instructions in between.
+/// The error for a jump that is too far after the insertion of other instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the program is too long for the instructions that are put into it; make it smaller")]
 pub struct TooLong;
@@ -27,12 +28,13 @@ pub enum Rewriting {
     Keep,
     /// These instructions replace the instruction.
     Replace(Vec<bpf_insn>),
-    /// These instructions precede the instruction. A call of a function that begins here runs them, a jump
-    /// to the instruction does not.
+    /// These instructions are inserted before the instruction. A call of a function that begins at the
+    /// instruction runs them, but a jump to the instruction does not.
     Begin(Vec<bpf_insn>),
 }
 
-/// Returns `function` with `instructions` in its place, after `change` of each of them.
+/// Returns the function with `instructions` instead of its own, after `change` has been applied to each of
+/// them.
 pub fn rewrite(
     function: &Function,
     instructions: &[bpf_insn],

@@ -7,16 +7,16 @@ use crate::sys::prog::{self, LOG_STATISTICS, LOG_STEPS, ProgLoad};
 
 /// The size of the largest log buffer that every kernel accepts, in bytes.
 const LOG_BYTES: usize = (16 << 20) - 1;
-/// The size of a log of statistics, which has a number for each of up to 256 subprograms, in bytes.
+/// The size in bytes of a log of statistics, which has a number for each of up to 256 subprograms.
 pub const STATISTICS_BYTES: usize = 16 << 10;
 /// The most instructions that the verifier follows (`BPF_COMPLEXITY_LIMIT_INSNS` of the kernel).
 const MOST_VERIFIED: u64 = 1_000_000;
-/// The bytes of a long log that are kept. A too complex program produces megabytes, and only the beginning and the end
-/// say why.
+/// The number of bytes that are kept of a long log. A program that is too complex produces megabytes, and only the
+/// beginning and the end show the reason.
 const LOG_HEAD: usize = 4 << 10;
 const LOG_TAIL: usize = 60 << 10;
 
-/// The number of the verifier's last lines that make a message.
+/// The number of the verifier's last lines that become a message.
 const VERDICT_LINES: usize = 3;
 
 /// The refusal of a program by the kernel.
@@ -36,8 +36,8 @@ pub fn load(program: &ProgLoad<'_>) -> Result<OwnedFd, VerifierRefusal> {
     load_verified(program).map(|(fd, _)| fd)
 }
 
-/// Loads a program, and returns the number of instructions that the verifier went through. The first attempt has no log
-/// of its steps, which is faster; only a refused program is loaded again with one.
+/// Loads a program, and returns the number of instructions that the verifier has followed. The first attempt writes no
+/// log of the verifier's steps, which is faster. A refused program is loaded again with such a log.
 pub fn load_verified(program: &ProgLoad<'_>) -> Result<(OwnedFd, u64), VerifierRefusal> {
     let mut statistics = vec![0_u8; STATISTICS_BYTES];
     let error = match prog::prog_load(program, Some((LOG_STATISTICS, &mut statistics))) {
@@ -54,8 +54,8 @@ pub fn load_verified(program: &ProgLoad<'_>) -> Result<(OwnedFd, u64), VerifierR
     }
 }
 
-/// Returns the number of instructions that the verifier went through by its statistics; if they do not say it, the most
-/// that is possible.
+/// Returns the number of instructions that the verifier has followed, according to its statistics. If the statistics
+/// lack the number, returns the largest possible number.
 pub fn verified(statistics: &str) -> u64 {
     let number = statistics.lines().find_map(|line| line.strip_prefix("processed "));
     number.and_then(|words| words.split(' ').next()?.parse().ok()).unwrap_or(MOST_VERIFIED)
@@ -110,7 +110,7 @@ fn explain(error: &io::Error, log: String) -> VerifierRefusal {
     refusal
 }
 
-/// Returns an explanation of a message in which the verifier does not name the feature that the kernel lacks.
+/// Returns an explanation for a message in which the verifier does not name the missing feature of the kernel.
 fn missing(verdict: &str) -> Option<&'static str> {
     const MISSING: [(&str, &str); 5] = [
         (
@@ -133,14 +133,14 @@ fn missing(verdict: &str) -> Option<&'static str> {
     MISSING.iter().find(|(words, _)| verdict.contains(words)).map(|(_, what)| *what)
 }
 
-/// Returns the number of the instruction that a line is about: `12: (07) r1 += 8 ...` or `12: R1=...`.
+/// Returns the number of the instruction in a line of the log: `12: (07) r1 += 8 ...` or `12: R1=...`.
 fn instruction_number(line: &str) -> Option<u32> {
     let (number, rest) = line.split_once(':')?;
     let number = number.trim_start_matches("from ").split(' ').next()?.parse().ok()?;
     (rest.is_empty() || rest.starts_with(' ')).then_some(number)
 }
 
-/// Removes the number of the instruction, because the finding has the line.
+/// Removes the number of the instruction, because the finding names the source line instead.
 fn without_instruction(verdict: &str) -> &str {
     match verdict.rsplit_once(" at insn ") {
         Some((words, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => words,

@@ -1,4 +1,4 @@
-//! The addresses in the network namespace of a process, by files that ask for no privilege.
+//! The addresses in the network namespace of a process, read from files that need no privilege.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The largest table of routes that is read, in bytes.
 const LARGEST: usize = 4 << 20;
 
-/// Returns the addresses of all interfaces of the namespace, sorted, without loopback and link-local addresses. A
-/// process that has ended has none.
+/// Returns the addresses of all interfaces of the namespace, sorted, without loopback and link-local addresses.
+/// The result is empty for a process that has ended.
 pub fn of_process(pid: u32) -> Vec<IpAddr> {
     let read = |file: &str| {
         let text = fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default();
@@ -22,7 +22,8 @@ pub fn of_process(pid: u32) -> Vec<IpAddr> {
     all.into_iter().collect()
 }
 
-/// The machine's own addresses in the kernel's list of routes: an address, then a line that marks it as local.
+/// Returns the machine's own addresses in the kernel's list of routes: each address is followed by a line that
+/// marks it as local.
 fn local_of_routes(text: &str) -> impl Iterator<Item = Ipv4Addr> {
     let mut address = None;
     text.lines().filter_map(move |line| {
@@ -34,7 +35,7 @@ fn local_of_routes(text: &str) -> impl Iterator<Item = Ipv4Addr> {
     })
 }
 
-/// The addresses of interfaces: 32 digits each, then other words.
+/// Returns the addresses of interfaces: each line begins with the 32 hex digits of an address.
 fn of_interfaces(text: &str) -> impl Iterator<Item = Ipv6Addr> {
     let address = |line: &str| {
         let digits = line.split_whitespace().next().filter(|word| word.len() == 32)?;

@@ -1,19 +1,19 @@
-//! The cgroups of pods, and the processes in them. Kubelets name them by the pod's uid: `kubepods/burstable/podUID` (cgroupfs), or
-//! `kubepods-burstable-podUID.slice` with `_` for `-` (systemd).
+//! The cgroups of pods, and the processes in them. Kubelets name cgroups by the pod's uid: `kubepods/burstable/podUID`
+//! (cgroupfs), or `kubepods-burstable-podUID.slice` with `_` for `-` (systemd).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The deepest cgroup that the search looks at: a pod may be in a node that is a container.
+/// The deepest cgroup that the search visits: a pod may be in a node that is itself a container.
 const DEPTH: usize = 12;
-/// The most cgroups that the search looks at, and the most processes of a pod.
+/// The most cgroups that the search visits, and the most processes of a pod.
 const CGROUPS: usize = 1 << 16;
 const PROCESSES: usize = 256;
 
-/// Finds the cgroups of pods below `root` and the processes in them. A pod without a cgroup is not in the answer. Fails if the root
-/// can't be read; a cgroup that disappears meanwhile has no processes.
+/// Finds the cgroups of pods below `root`, and the processes in them. A pod without a cgroup is not in the result. Fails if the
+/// root can't be read. A cgroup that disappears during the search has no processes.
 pub fn processes<'a>(
     root: &Path,
     uids: impl Iterator<Item = &'a str>,
@@ -53,7 +53,7 @@ pub fn processes<'a>(
     Ok(found)
 }
 
-/// Returns the uid in the name of a pod's cgroup, with `_` for `-` if systemd has made it.
+/// Returns the uid in the name of a pod's cgroup. If systemd has made the cgroup, the uid has `_` instead of `-`.
 fn uid_in(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     let own = match name.strip_suffix(".slice") {
@@ -64,7 +64,7 @@ fn uid_in(path: &Path) -> Option<&str> {
     own.strip_prefix("pod").filter(|uid| uid.bytes().any(|byte| byte.is_ascii_digit() || byte == b'-'))
 }
 
-/// Adds the processes of a cgroup and of those in it.
+/// Adds the processes of a cgroup, and of the cgroups in it.
 fn gather(cgroup: &Path, processes: &mut BTreeSet<u32>, depth: usize) {
     let text = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     // 0 is a process that this process can't see.
@@ -75,7 +75,7 @@ fn gather(cgroup: &Path, processes: &mut BTreeSet<u32>, depth: usize) {
     }
 }
 
-/// Returns the cgroups in a cgroup.
+/// Returns the cgroups that are directly in a cgroup.
 fn children(cgroup: &Path) -> io::Result<impl Iterator<Item = PathBuf> + use<>> {
     let entries = fs::read_dir(cgroup)?.flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -6,7 +6,7 @@ use crate::net::offloads::Offloads;
 use crate::plan::sees::Sees;
 
 /// Returns the reasons why the numbers of a program at this hook of the interface are approximate, each with a change
-/// that helps. Returns no reason if the numbers equal those on the wire. `mode` is that of XDP, if it is known.
+/// that helps. Returns no reason if the numbers equal those on the wire. `mode` is the mode of XDP, if it is known.
 pub fn reasons(offloads: &Offloads, hook: Hook, mode: Option<&str>, sees: Sees) -> Vec<String> {
     let reasons = match hook {
         Hook::Xdp => vec![
@@ -33,7 +33,7 @@ pub const fn unknown_headers() -> &'static str {
      `tso off gso off tx-udp-segmentation off` where they are sent, or use XDP"
 }
 
-/// Returns why a program can't be attached to the interface; `None` if it can.
+/// Returns the reason why a program can't be attached to the interface; `None` if it can.
 pub fn refusal(offloads: &Offloads, sees: Sees) -> Option<String> {
     let Offloads { name, .. } = offloads;
     (sees.ethernet && !offloads.has_ethernet()).then(|| {
@@ -45,7 +45,8 @@ pub fn refusal(offloads: &Offloads, sees: Sees) -> Option<String> {
     })
 }
 
-/// Returns a warning for a program with unknown reads; `None` if the interface has an Ethernet header.
+/// Returns a warning for a program that reads unknown parts of packets; `None` if the interface has an Ethernet
+/// header.
 pub fn warning(offloads: &Offloads, sees: Sees) -> Option<String> {
     let Offloads { name, .. } = offloads;
     (!sees.is_known && !offloads.has_ethernet()).then(|| {
@@ -63,7 +64,7 @@ fn tags(offloads: &Offloads, mode: Option<&str>, sees: Sees) -> Option<String> {
         return None;
     }
     if offloads.is_veth() {
-        // Only the other end decides whether the tag is beside the packet or in it.
+        // The other end alone decides whether the tag is in the packet or beside it.
         return match peer {
             Some((_, features)) if !features.puts_tags => None,
             Some((peer, _)) => Some(format!(

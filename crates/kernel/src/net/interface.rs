@@ -9,7 +9,7 @@ use crate::net::rtnl::socket;
 /// The interfaces of one network namespace at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interfaces {
-    /// The indices of all interfaces, by proper name.
+    /// The indices of all interfaces, by their proper names.
     pub by_name: BTreeMap<String, u32>,
     /// The proper name for each alternative name (`ip link property`).
     alternatives: BTreeMap<String, String>,

@@ -1,6 +1,6 @@
-//! The keeper of the changes that interfaces make to packets, for all probes. A question holds the kernel's
-//! lock of all links, so questions are rare: at intervals, and about a link after the kernel has reported its
-//! change. Links tell a change of their offloads before `ethtool` ends.
+//! The keeper of facts about the changes that interfaces make to packets, for all probes. A query holds the kernel's lock of all
+//! links, so queries are rare: at intervals, and about a link after the kernel has reported its change. The kernel reports a
+//! change of offloads before `ethtool` ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,15 +16,15 @@ use crate::net::rtnl::socket::{Link, Message, NetlinkSocket};
 #[derive(Debug, Default)]
 pub struct OffloadKeeper(Mutex<BTreeMap<u64, KeptNamespace>>);
 
-/// The kept answer about an interface; `None` if the interface does not exist, or can't be asked about.
+/// The stored facts about an interface; `None` if the interface does not exist, or can't be queried.
 pub type KeptAnswer = Option<Arc<Offloads>>;
 
 #[derive(Debug)]
 struct KeptNamespace {
-    /// Tells the changes of links. Without it, only a look finds them.
+    /// The socket that receives changes of links; without it, only the next look finds them.
     events: Option<NetlinkSocket>,
     known: BTreeMap<u32, KnownAnswer>,
-    /// Counts the kernel's messages. An answer is as old as the count at its request.
+    /// The number of the kernel's messages so far. Each answer stores the number at the time of its query.
     told: u64,
 }
 
@@ -33,12 +33,12 @@ struct KnownAnswer {
     kept: KeptAnswer,
     /// The link at the other end of a veth pair.
     peer: Option<u32>,
-    /// False after the kernel has reported a change.
+    /// False once the kernel has reported a change of the link.
     is_fresh: bool,
 }
 
 impl KeptNamespace {
-    /// Watches a namespace, before the first question about its links.
+    /// Watches a namespace, before the first query about its links.
     fn new(netns: &Netns) -> Self {
         let events = NetlinkSocket::subscribe(netns, libc::RTMGRP_LINK as u32);
         let events = events.inspect_err(note).ok();
@@ -70,8 +70,8 @@ impl KeptNamespace {
         }
     }
 
-    /// Stores an answer with the count of messages at its request, and returns it. Equal answers keep the
-    /// same object.
+    /// Stores an answer with the number of messages at the time of its query, and returns the answer. Equal answers share one
+    /// object.
     fn keep(&mut self, index: u32, answer: Option<Offloads>, told: u64) -> KeptAnswer {
         let peer = answer.as_ref().and_then(|offloads| offloads.peer_index);
         let before = self.known.remove(&index).and_then(|known| known.kept);
@@ -85,7 +85,7 @@ impl KeptNamespace {
 }
 
 impl OffloadKeeper {
-    /// Asks anew about these interfaces, and forgets all others. This may have to wait for the kernel.
+    /// Queries these interfaces again, and forgets all others. This may have to wait for the kernel.
     pub fn look<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)>) {
         let wanted = by_namespace(places);
         // A kept descriptor would keep a namespace alive.
@@ -98,8 +98,8 @@ impl OffloadKeeper {
         }
     }
 
-    /// Returns the facts about each interface, in the order of the places. Only interfaces that are new here,
-    /// or have changed, cause a question to the kernel.
+    /// Returns the facts about each interface, in the order of the places. Only interfaces that are new here, or have changed,
+    /// cause a query to the kernel.
     pub fn get<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)> + Clone) -> Vec<KeptAnswer> {
         // A look may forget an interface at any moment, because it began before the probe was attached.
         let mut found = BTreeMap::new();
@@ -120,8 +120,8 @@ impl OffloadKeeper {
         places.map(|(netns, index)| found.get(&(netns.id(), index)).cloned().flatten()).collect()
     }
 
-    /// Marks the answers about these interfaces as old, after a change that the kernel may not report: a program came to
-    /// generic XDP, or left it.
+    /// Marks the stored facts about these interfaces as outdated, after a change that the kernel may not report: generic XDP has
+    /// got or lost a program.
     pub fn doubt<'a>(&self, places: impl Iterator<Item = (&'a Netns, u32)>) {
         let mut namespaces = self.0.lock();
         for (netns, index) in places {
@@ -131,8 +131,8 @@ impl OffloadKeeper {
         }
     }
 
-    /// Asks the kernel, and returns the answers. The lock is not held meanwhile: the kernel may take long. If the kernel can't be
-    /// asked, the earlier answers hold.
+    /// Queries the kernel, and returns the answers. The lock is not held during the query, because the kernel may take long. If
+    /// the kernel can't be queried, the earlier answers stay valid.
     fn ask(&self, netns: &Netns, indices: &BTreeSet<u32>) -> BTreeMap<u32, KeptAnswer> {
         if !self.0.lock().contains_key(&netns.id()) {
             let namespace = KeptNamespace::new(netns);

@@ -1,5 +1,5 @@
-//! Network namespaces by path, and work inside of them. The kind of a namespace is asked for through libc, because
-//! rustix has no such call.
+//! Network namespaces by their paths, and work inside of them. The kind of a namespace is queried through libc,
+//! because rustix has no such call.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,12 +13,12 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::net::patience;
 
 const OWN: &str = "/proc/self/ns/net";
-/// The type of the file system that namespaces are files of (`linux/magic.h`).
+/// The type of the file system that contains the files of namespaces (`linux/magic.h`).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 /// The directory where `ip netns` keeps the namespaces that have a name.
 const NAMED: &str = "/run/netns";
 
-/// A network namespace. Any clone keeps the namespace and its interfaces alive, so drop all clones once the namespace
+/// A network namespace. Each clone keeps the namespace and its interfaces alive, so drop all clones once the namespace
 /// is no longer at its path.
 #[derive(Clone, Debug)]
 pub struct Netns(Arc<Inner>);
@@ -28,7 +28,7 @@ struct Inner {
     file: File,
     id: u64,
     own: bool,
-    /// The path where the namespace was found; `None` for the daemon's own.
+    /// The path at which the namespace was found; `None` for the daemon's own namespace.
     path: Option<PathBuf>,
 }
 
@@ -41,8 +41,8 @@ impl Netns {
     }
 
     /// Opens the namespace that is at `path` now. The error's kind says what is wrong: [`io::ErrorKind::NotFound`] if
-    /// nothing is at the path, [`io::ErrorKind::InvalidInput`] if something else is. These two kinds mean that the
-    /// namespace is not there; any other error means that the answer is unknown.
+    /// nothing is at the path, [`io::ErrorKind::InvalidInput`] if the file at the path is not a network namespace.
+    /// These two kinds mean that the namespace is not there; any other error means that the answer is unknown.
     pub fn open(path: &Path) -> io::Result<Self> {
         patience::ask(path, Self::open_now)
     }
@@ -91,8 +91,8 @@ impl Netns {
         named.chain(of_processes).find_map(|path| Self::open(&path).ok().filter(|n| n.id() == id))
     }
 
-    /// Returns the kernel's number for the namespace. Another namespace can get the same number only when no clone of
-    /// this one is left.
+    /// Returns the kernel's number of the namespace. Another namespace can get the same number only after all clones
+    /// of this namespace were dropped.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -113,7 +113,7 @@ impl Netns {
         }
     }
 
-    /// Runs `f` inside. The error is that of entering; a panic of `f` is passed on.
+    /// Runs `f` inside the namespace. Fails if the thread can't enter the namespace; a panic of `f` is passed on.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
         if self.0.own {
             return Ok(f());
@@ -137,7 +137,8 @@ impl PartialEq for Netns {
 
 impl Eq for Netns {}
 
-/// Tells whether the error says that nothing is at the path. `/proc/PID/ns/net` of an ending process fails with ESRCH.
+/// Tells whether the error says that nothing is at the path. For an ending process, `/proc/PID/ns/net` fails with
+/// ESRCH.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         || error.raw_os_error() == Some(libc::ESRCH)
@@ -148,7 +149,7 @@ fn is_netns(file: BorrowedFd<'_>) -> bool {
     unsafe { libc::ioctl(file.as_raw_fd(), libc::NS_GET_NSTYPE) == libc::CLONE_NEWNET }
 }
 
-/// Namespaces and interfaces for the tests of this module's neighbours.
+/// Namespaces and interfaces for tests in this folder.
 #[cfg(test)]
 pub mod testing {
     use std::path::PathBuf;
@@ -249,7 +250,8 @@ mod tests {
         }
     }
 
-    /// Opening a FIFO to read lets its writer continue, and the effect of opening a device depends on its driver.
+    /// A test opens no other file: opening a FIFO for reading lets its writer continue, and the effect of opening a
+    /// device depends on its driver.
     #[test]
     fn what_is_no_namespace_is_not_opened() {
         let directory = tempfile::tempdir().unwrap();

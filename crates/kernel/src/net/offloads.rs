@@ -22,22 +22,22 @@ const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_LEN: usize = 32;
-/// The most features that a kernel may have: those of Linux 6.18 are 64.
+/// The most features that a kernel may have; Linux 6.18 has 64.
 const MOST_FEATURES: usize = 1024;
 
 /// The attributes of `IFLA_XDP` with the program of generic XDP, and of `IFLA_LINKINFO` with the kind of a device.
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_INFO_KIND: u16 = 1;
 
-/// The offloads that change the packets for a probe. The names are those of the kernel, not the shorter ones
-/// of `ethtool -K`.
+/// The offloads that change the packets for a probe. The names are the kernel's names, not the shorter names of
+/// `ethtool -K`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// True if tags are taken out of received frames, by the card or by the interface that hands the packet over.
+    /// True if VLAN tags are taken out of received frames, by the card or by the interface that hands over the packet.
     pub takes_tags: bool,
-    /// True if tags are put into frames that are sent, by the card or by the interface that takes the packet over.
+    /// True if VLAN tags are put into sent frames, by the card or by the interface that takes over the packet.
     pub puts_tags: bool,
-    /// True if the host sends TCP and UDP packets before their division into frames.
+    /// True if the host sends TCP and UDP packets that are not yet divided into frames.
     pub segments: bool,
     pub gro: bool,
     pub lro: bool,
@@ -68,7 +68,7 @@ pub struct Offloads {
     pub generic_xdp: bool,
     /// The offloads; `None` if the kernel does not tell.
     pub features: Option<Features>,
-    /// The other end of a veth pair, if it is in the same namespace: its name and offloads.
+    /// The other end of a veth pair, if it is in the same namespace: its name and its offloads.
     pub peer: Option<(String, Features)>,
     /// The index of the other end, if it is in the same namespace.
     pub peer_index: Option<u32>,
@@ -87,7 +87,7 @@ impl Offloads {
         self.kind.as_deref() == Some("veth")
     }
 
-    /// The name of the link's type, for messages.
+    /// Returns the name of the link's type, for messages.
     pub fn link_type_name(&self) -> String {
         let known = match self.link_type {
             0xfffe => "none",
@@ -144,7 +144,7 @@ impl OffloadSockets {
         Ok(Some(offloads))
     }
 
-    /// Returns the link without its features, and the index of the link that it is on, if that is in this namespace.
+    /// Returns the link without its features, and the index of the link below it, if that link is in this namespace.
     fn link(&mut self, index: u32) -> io::Result<Option<(Offloads, Option<u32>)>> {
         let mut body = [0; LINK_INFO];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -192,7 +192,7 @@ fn link(payload: &[u8]) -> Option<(Offloads, Option<u32>)> {
     Some((offloads, below.filter(|_| !elsewhere)))
 }
 
-/// Returns the names of the kernel's features, in the order of their bits. They are the same for all interfaces.
+/// Returns the names of the kernel's features, in the order of their bits. The names are the same for all interfaces.
 fn names(socket: &OwnedFd, interface: &str) -> Option<&'static [String]> {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     if let Some(names) = NAMES.get() {
@@ -211,8 +211,8 @@ fn names(socket: &OwnedFd, interface: &str) -> Option<&'static [String]> {
     Some(NAMES.get_or_init(|| bytes.chunks(ETH_GSTRING_LEN).map(text).collect()))
 }
 
-/// Asks about an interface of this socket's namespace. `request` begins with the command, has room for the answer, and
-/// says how much room there is.
+/// Queries an interface of this socket's namespace. `request` begins with the command, and has room for the answer and
+/// the size of this room.
 fn ethtool(socket: &OwnedFd, interface: &str, request: &mut [u32]) -> io::Result<()> {
     // SAFETY: all fields of the structure may be zero.
     let mut asked: libc::ifreq = unsafe { std::mem::zeroed() };

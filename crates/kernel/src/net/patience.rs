@@ -1,4 +1,4 @@
-//! Questions about paths, with a limit for the wait: a path may be on a file system whose server never answers.
+//! Queries about paths, with a limit for the wait: a path may be on a file system whose server never answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::{io, thread};
 use parking_lot::Mutex;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The largest number of questions without an answer. Each has a thread.
+/// The largest number of queries without an answer. Each of them occupies a thread.
 const UNANSWERED: usize = 64;
 
-/// A question without an answer so far.
+/// A query that has no answer so far.
 struct OpenQuestion {
     number: u64,
     path: PathBuf,
@@ -21,8 +21,8 @@ struct OpenQuestion {
 
 static ASKED: Mutex<Vec<OpenQuestion>> = Mutex::new(Vec::new());
 
-/// Asks on a new thread, and waits at most [`PATIENCE`] for the answer. A path without an answer in this time
-/// gets no second question before it answers, so that only one thread waits for each path.
+/// Makes a query on a new thread, and waits at most [`PATIENCE`] for the answer. A path that does not answer
+/// in this time gets no second query before it has answered, so that at most one thread waits for each path.
 pub fn ask<T: Send + 'static>(
     path: &Path,
     question: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
@@ -45,7 +45,7 @@ pub fn ask<T: Send + 'static>(
     }
 }
 
-/// Removes a question from [`ASKED`] once it is answered or could not start.
+/// A guard that removes a query from [`ASKED`] once it is answered or could not start.
 struct QuestionGuard(u64);
 
 impl Drop for QuestionGuard {

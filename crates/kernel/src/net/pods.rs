@@ -1,5 +1,5 @@
-//! The host's side of pods' interfaces, found without a container runtime: the processes in a pod's cgroup are in the pod's network
-//! namespace, and the kernel tells which interfaces lead there.
+//! The host's interfaces for pods, found without a container runtime: the processes in a pod's cgroup are in the pod's network
+//! namespace, and the kernel tells which interfaces lead to that namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,19 +12,19 @@ use crate::net::cgroups;
 use crate::net::rtnl::peers;
 use crate::net::rtnl::socket::NetlinkSocket;
 
-/// The place of a pod at the last look.
+/// The network of a pod, as the last look has found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodPlace {
-    /// The names and indices of the interfaces that lead to the pod, sorted: at least one. Then the addresses in the pod's
-    /// network namespace, sorted.
+    /// The names and indices of the interfaces that lead to the pod, sorted: at least one. After them come the addresses in
+    /// the pod's network namespace, sorted.
     Interfaces(Vec<(String, u32)>, Vec<IpAddr>),
     /// All processes of the pod are in the namespace of this process.
     HostNetwork,
-    /// The pod has no interface yet, with the reason.
+    /// The pod has no interface yet, for this reason.
     Nowhere(&'static str),
 }
 
-/// The place of the search for pods. The processes must be visible in `/proc`.
+/// The directories in which pods are searched. The processes of the pods must be visible in `/proc`.
 #[derive(Clone, Debug)]
 pub struct PodFinder {
     /// The root of the cgroups, of version 2, or of the hierarchies of version 1.
@@ -88,8 +88,8 @@ fn place(
 
 const NO_INTERFACE: &str = "no interface of the host leads to its network namespace yet";
 
-/// Returns a number that is the same for two processes in one network namespace. It is the inode of a file that the
-/// kernel makes for each namespace. Reading it needs no privilege, unlike `/proc/PID/ns/net`.
+/// Returns a number that is the same for two processes in one network namespace: the inode of a file that the kernel makes for
+/// each namespace. The read of this inode needs no privilege, unlike `/proc/PID/ns/net`.
 fn namespace(process: &str) -> Option<u64> {
     std::fs::metadata(format!("/proc/{process}/net/dev")).ok().map(|file| file.ino())
 }

@@ -1,4 +1,4 @@
-//! A watch of interfaces that are added, removed and renamed, in namespaces that are added and removed themselves.
+//! A watch of interfaces that are added, removed and renamed, in namespaces that may themselves be added and removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,31 +12,31 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::net::netns::Netns;
 use crate::net::rtnl::socket::{self, Link, Message, NetlinkSocket};
 
-/// The time between two checks of the namespace at a path, because no notification reports a change.
+/// The time between two checks of the namespace at a path. No notification reports that another namespace is at the path.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The changes since the last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkChanges {
-    /// Indices of interfaces that were deleted or moved away, even if an interface of that name and index exists again
-    /// by now. BPF links at a deleted interface are dead (`ENOLINK`), links at a moved interface continue there until they
-    /// are detached; clsact filters have ended either way.
+    /// Indices of interfaces that were deleted or moved away, even if an interface of that name and index exists again by
+    /// now. BPF links at a deleted interface are dead (`ENOLINK`), links at a moved interface continue to work until they
+    /// are detached, and clsact filters have ended in both cases.
     pub gone: BTreeSet<u32>,
-    /// True if messages were lost: any interface may be missing.
+    /// True if messages of the kernel were lost, so that any interface may be missing.
     pub missed: bool,
     /// True if interfaces are new, removed or renamed.
     pub links: bool,
-    /// True if filters have changed: one of the daemon's may have been removed.
+    /// True if filters have changed, so that a filter of the daemon may have been removed.
     pub filters: bool,
 }
 
 impl LinkChanges {
-    /// The changes after messages were lost: any interface may differ.
+    /// Returns the changes after lost messages: any interface may have changed.
     pub fn unknown() -> Self {
         Self { missed: true, links: true, ..Self::default() }
     }
 
-    /// Tells whether the interface of this index may not have existed all the time.
+    /// Tells whether the interface with this index may have been removed in between.
     pub fn may_be_gone(&self, index: u32) -> bool {
         self.missed || self.gone.contains(&index)
     }
@@ -48,13 +48,13 @@ pub struct LinkWatch {
     netns: Netns,
     socket: AsyncFd<NetlinkSocket>,
     known: BTreeMap<u32, Link>,
-    /// True if messages were lost, and the links must be listed again.
+    /// True if messages were lost, so that the links must be listed again.
     overflowed: bool,
 }
 
 impl LinkWatch {
-    /// Watches the namespace that `find` returns, from now on. To be called in a runtime. A list made after this call
-    /// misses no change. Work that may block runs on another thread.
+    /// Watches the namespace that `find` returns, from now on. Call this in a runtime. A list that is made after this
+    /// call misses no change. Work that may block runs on another thread.
     async fn open(find: impl FnOnce() -> io::Result<Netns> + Send + 'static) -> io::Result<Self> {
         let (netns, socket, known) = elsewhere(move || {
             let netns = find()?;
@@ -69,8 +69,8 @@ impl LinkWatch {
         Ok(Self { netns, socket, known, overflowed: false })
     }
 
-    /// Waits until an interface is new, removed or renamed, or filters have changed, and all messages so far are read.
-    /// Changes of flags and addresses do not count. No change is lost when the future is dropped.
+    /// Waits until an interface is new, removed or renamed, or until filters have changed, and reads all messages so far.
+    /// Changes of flags and addresses do not count. A drop of the future loses no change.
     pub async fn changed(&mut self) -> io::Result<LinkChanges> {
         loop {
             if self.overflowed {
@@ -119,7 +119,7 @@ fn hear(message: Message, known: &mut BTreeMap<u32, Link>, changes: &mut Option<
     }
 }
 
-/// Runs work that may block, on a path or on the kernel's lock of all links (`rtnl_mutex`), on a thread for blocking
+/// Runs work that may block on a path, or on the kernel's lock of all links (`rtnl_mutex`), on a thread for blocking
 /// work.
 async fn elsewhere<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -136,11 +136,11 @@ fn is_overflow(error: &io::Error) -> bool {
 pub enum NamespaceChange {
     /// Interfaces have changed in the namespace that was at the path before.
     Links(LinkChanges),
-    /// The path is now that of another namespace, or of none. The state of earlier attachments is unknown.
+    /// Another namespace, or none, is at the path now. The state of earlier attachments is unknown.
     Namespace,
 }
 
-/// A watch of the links of any namespace that is at a path, or of the daemon's own namespace.
+/// A watch of the links in the namespace that is at a path at any time, or in the daemon's own namespace.
 #[derive(Debug)]
 pub struct PlaceWatch {
     path: Option<PathBuf>,
@@ -148,7 +148,7 @@ pub struct PlaceWatch {
 }
 
 impl PlaceWatch {
-    /// Watches the namespace at `path`; `None` means the daemon's own. To be called in a runtime.
+    /// Watches the namespace at `path`; `None` means the daemon's own namespace. Call this in a runtime.
     pub async fn new(path: Option<&Path>) -> Self {
         Self { path: path.map(Path::to_owned), state: open(path).await }
     }
@@ -182,7 +182,7 @@ impl PlaceWatch {
         }
     }
 
-    /// Tells whether the path leads elsewhere than before. A check that fails counts as no change.
+    /// Tells whether another namespace is at the path than before. A check that fails counts as no change.
     async fn look(&mut self) -> bool {
         match (&self.state, self.path.clone()) {
             (Ok(_), None) => false,
@@ -228,7 +228,7 @@ mod tests {
     }
 
     impl PlaceWatch {
-        /// Returns the last found namespace, or the reason why there was none.
+        /// Returns the namespace that was found last, or the reason why there was none.
         fn netns(&self) -> Result<&Netns, &io::Error> {
             self.state.as_ref().map(|watch| &watch.netns)
         }
@@ -242,7 +242,7 @@ mod tests {
         LinkChanges { links: true, ..LinkChanges::default() }
     }
 
-    /// Reads changes to their end: the kernel reports one change in several steps.
+    /// Waits until the kernel has reported all steps of a change.
     async fn quiet(watch: &mut LinkWatch) {
         while let Ok(changes) = timeout(QUIET, watch.changed()).await {
             changes.unwrap();
@@ -314,7 +314,8 @@ mod tests {
         stays_quiet(&mut watch).await;
     }
 
-    /// A link that was made anew with the same name and index counts as removed, although no list shows the difference.
+    /// A link that was removed and made again with the same name and index counts as removed, although no list shows the
+    /// difference.
     #[tokio::test]
     async fn a_link_that_was_made_anew_has_gone() {
         let named = Named::new();

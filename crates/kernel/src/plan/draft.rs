@@ -18,7 +18,7 @@ use crate::plan::request::{DeclaredAt, DirectionRequest, KernelFacts, PlanFindin
 use crate::plan::shape::MapShape;
 use twinprobe_ebpf_common::request::{AttachRequest, Fills, MetricRequest};
 
-/// The plan of a direction with its warnings, or the findings by which the direction is refused.
+/// The plan of a direction with its warnings, or the findings because of which the direction is refused.
 pub type Planned = Result<(DirectionPlan, Vec<String>), Vec<Finding>>;
 
 /// A direction that is being planned.
@@ -93,7 +93,7 @@ impl<'a> DirectionDraft<'a> {
         Self { attach, code, places, defined, maps, metrics, sources, read, shown, fill, anew, cpus, notes }
     }
 
-    /// The name of the direction in configurations.
+    /// Returns the name of the direction in configurations.
     pub fn direction(&self) -> &'static str {
         self.attach.hook.direction()
     }
@@ -102,7 +102,7 @@ impl<'a> DirectionDraft<'a> {
         self.attach.sample
     }
 
-    /// The metrics whose map the source defines, each with the index of the map.
+    /// Returns the metrics whose map the source defines, each with the index of the map.
     pub fn readers(&self) -> impl Iterator<Item = (&MetricRequest, usize)> {
         self.metrics.iter().zip(&self.read).filter_map(|(metric, map)| Some((metric, (*map)?)))
     }

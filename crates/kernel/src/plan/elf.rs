@@ -31,11 +31,11 @@ use self::types::{Forgotten, Types};
 use crate::plan::request::KernelOptions;
 use crate::plan::sees::{self, Sees};
 
-/// A symbol that is used without a definition.
+/// A symbol that the object uses but does not define.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Undefined {
     pub symbol: String,
-    /// The first function that uses it, and the number of the instruction there.
+    /// The first function that uses the symbol, and the number of the instruction in it.
     pub used_at: Option<(String, usize)>,
 }
 
@@ -45,26 +45,27 @@ pub struct Prepared {
     pub elf: Vec<u8>,
     /// The program that runs for each packet, and whether it can run.
     pub choice: ProgramChoice,
-    /// The names of the other programs.
+    /// The names of all other programs.
     pub others: Vec<String>,
-    /// The pointers between map definitions, and those to programs.
+    /// The pointers from map definitions to other map definitions, and to programs.
     pub pointers: Vec<MapPointer>,
-    /// The maps that neither the program nor another map leads to.
+    /// The maps to which neither the program nor another map refers.
     pub unused: BTreeSet<String>,
     /// The programs in the slots of tables for `bpf_tail_call`.
     pub calls: Calls,
-    /// There is no linker, and kernel functions are not resolved.
+    /// The symbols that the object uses but does not define. Nothing links the object with others, and kernel functions are not
+    /// resolved.
     pub undefined: Vec<Undefined>,
     /// Relocations at instructions that take no reference.
     pub misplaced: Vec<Misplaced>,
-    /// The parts of packets on which the program's numbers depend, by its own note.
+    /// The parts of packets on which the program's numbers depend, as the object declares them.
     pub sees: Sees,
     /// The names of types that are only declared, by their numbers.
     pub declared: HashMap<u32, String>,
     pub warnings: Vec<String>,
 }
 
-/// Prepares the object of a program for `hook`, whose name is `entry` unless the object decides.
+/// Prepares the object of a program for `hook`. The program has the name `entry`, unless the object decides.
 pub fn prepare(
     elf: &[u8],
     hook: Hook,
@@ -150,7 +151,7 @@ fn check(builder: &Builder<'_>, length: usize) -> Result<(), ElfError> {
     Ok(())
 }
 
-/// Refuses code in which aya-obj finds functions by their addresses alone, and could confuse two of them.
+/// Refuses code in which aya-obj finds functions by their addresses alone, so that it could confuse two functions.
 fn check_code(builder: &Builder<'_>) -> Result<(), ElfError> {
     let texts = builder.sections.iter().filter(|section| !section.delete && is_text(section));
     let texts: Vec<String> =
@@ -162,7 +163,7 @@ fn is_text(section: &Section<'_>) -> bool {
     section.name.as_slice().starts_with(b".text")
 }
 
-/// Tells whether aya-obj treats a section as one of programs.
+/// Tells whether aya-obj treats a section as a section of programs.
 fn is_program(section: &Section<'_>) -> bool {
     section.sh_flags & u64::from(SHF_EXECINSTR) != 0 && !is_text(section)
 }

@@ -1,4 +1,4 @@
-//! The share of the kernel that a plan takes, computed before anything of the plan is made.
+//! The share of the kernel that a plan takes, computed before anything in the plan is made.
 
 use aya_obj::generated::BPF_F_MMAPABLE;
 use twinprobe_ebpf_common::finding::{Finding, Stage};
@@ -9,22 +9,22 @@ use crate::plan::object::ProbeObject;
 use crate::plan::probe_plan::{DirectionPlan, ProbePlan};
 use crate::plan::request::KernelFacts;
 
-/// The share of the kernel that a probe takes. Private maps of twins count twice.
+/// The share of the kernel that a probe takes. Maps that are private to each twin count twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     pub maps: u64,
-    /// The memory of the maps in bytes, when each map is full.
+    /// The memory of the maps in bytes if all of them are full.
     pub map_bytes: u64,
     pub programs: u64,
-    /// The map that takes the most of the memory: a finding at its place without a message, its name, and its bytes with all
-    /// its twins.
+    /// The map that takes the most memory: a finding that names its place and has no message yet, its name, and its bytes
+    /// for all twins.
     pub largest: Option<(Finding, String, u64)>,
-    /// The number of instructions of each program, once for both twins, by the program's field in the configuration.
+    /// The number of instructions of each program, by the program's field in the configuration. Twins count once.
     pub instructions: Vec<(String, u64)>,
 }
 
 impl Footprint {
-    /// Computes the share of a plan. `objects` are those of the plan's directions, in the same order.
+    /// Computes the share of a plan. `objects` are the objects of the plan's directions, in the same order.
     pub fn of(plan: &ProbePlan, objects: &[ProbeObject], facts: KernelFacts) -> Self {
         let mut all = Self::default();
         for (index, direction) in plan.directions.iter().enumerate() {
@@ -40,7 +40,7 @@ impl Footprint {
         all
     }
 
-    /// Adds the share of a direction. Maps of both directions count for the first one.
+    /// Adds the share of a direction. Maps that both directions use count for the first direction.
     fn add(&mut self, direction: &DirectionPlan, is_second: bool, facts: KernelFacts) {
         let copies = |private: bool| if private { 2 } else { 1 };
         self.programs += copies(direction.has_twins());
@@ -62,7 +62,7 @@ const HASH_ENTRY: u64 = 48;
 const BUCKET: u64 = 16;
 const TRIE_NODE: u64 = 40;
 const POINTER: u64 = 8;
-/// The bytes that a hash has for each CPU beside its entries.
+/// The bytes that a hash has for each CPU, in addition to its entries.
 const CPU_LOCKS: u64 = 40;
 /// The bytes of an LPM_TRIE's key that are in [`TRIE_NODE`]: the length of the prefix.
 const PREFIX_LENGTH: u64 = 4;
@@ -114,7 +114,7 @@ mod tests {
     use crate::plan::tests::scene::FACTS;
     use crate::sys::cpus;
 
-    /// Returns the memory of the map that the kernel states, in bytes.
+    /// Returns the memory of the map that the kernel reports, in bytes.
     fn stated(fd: impl AsFd) -> u64 {
         let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
         let text = std::fs::read_to_string(path).unwrap();

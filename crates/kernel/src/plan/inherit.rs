@@ -16,10 +16,10 @@ use crate::plan::probe_plan::{DirectionPlan, FillEntry, MapPlan};
 pub enum Inherited {
     /// The map is new and starts with its initial content.
     New,
-    /// The map is the replaced deployment's own, or both its maps if each twin has one.
+    /// The map is the map of the replaced deployment, or both maps if each twin has one.
     Same,
-    /// The map continues that of the replaced deployment's active twin, and changes from shared to private or from
-    /// private to shared. If maps are private now, the other twin gets a new one.
+    /// The map continues that of the replaced deployment's active twin, and changes from shared to private or from private
+    /// to shared. If each twin has a map of its own now, the other twin gets a new map.
     FromActive,
     /// The map is new and gets the content of the replaced deployment's map of the same name.
     Convert,
@@ -30,12 +30,13 @@ impl Inherited {
         matches!(self, Self::Same | Self::FromActive)
     }
 
-    /// Returns the twin of the replaced deployment whose map continues as the map of `twin`; `None` if that is a new one.
-    /// `private` tells whether each twin has a map now, `active` is the twin that sees packets.
+    /// Returns the twin of the replaced deployment whose map continues as the map of `twin`; `None` if `twin` gets a new
+    /// map. `private` is true if each twin has a map of its own now, and `active` is the twin that gets packets.
     pub const fn twin(self, private: bool, twin: usize, active: usize) -> Option<usize> {
         match self {
             Self::Same => Some(twin),
-            // A map that was shared becomes the active twin's, and the active twin's map becomes the shared one.
+            // A map that was shared becomes the map of the active twin. In the other direction, the map of the active twin
+            // becomes the shared map.
             Self::FromActive if !private || twin == active => Some(active),
             Self::New | Self::Convert | Self::FromActive => None,
         }
@@ -46,7 +47,8 @@ impl Inherited {
 #[derive(Clone, Copy, Debug)]
 pub struct ReplacedDirection<'a> {
     pub plan: &'a DirectionPlan,
-    /// The names of maps with counts that are kept elsewhere: sums of windows, and the counts of earlier maps.
+    /// The names of maps whose counts are partly kept outside of the maps: sums of windows, and the counts of earlier
+    /// maps.
     pub more_known: &'a BTreeSet<String>,
 }
 
@@ -91,7 +93,7 @@ fn goes_on_at(old: &[ReplacedDirection<'_>], index: usize, new: &DirectionPlan, 
     own.index == 0 && is_private && !has_heir
 }
 
-/// Tells whether `new` serves one interface alone, and `old` another one or all of them.
+/// Tells whether `new` serves one interface alone, while `old` serves another interface or all interfaces.
 fn is_of_another_interface(old: &DirectionPlan, new: &DirectionPlan) -> bool {
     new.own_interface.is_some() && old.interface() != new.interface()
 }
@@ -149,13 +151,13 @@ fn begin_anew<'a>(
         .collect()
 }
 
-/// Tells whether `before` began with each entry with which `map` begins.
+/// Tells whether `before` began with all entries with which `map` begins.
 fn begins_alike(before: &MapPlan, map: &MapPlan) -> bool {
     let known: HashSet<&FillEntry> = before.fill.iter().collect();
     map.fill.iter().all(|entry| known.contains(entry))
 }
 
-/// Tells whether `new` defines `map` as `old` defined `before`.
+/// Tells whether `new` defines `map` in the same way as `old` defined `before`.
 fn is_same(before: &MapPlan, old: &DirectionPlan, map: &MapPlan, new: &DirectionPlan) -> bool {
     let figures = |spec: &MapSpec| {
         let MapSpec { map_type, key_size, value_size, max_entries, flags, extra, .. } = *spec;

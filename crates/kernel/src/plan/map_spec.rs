@@ -8,8 +8,8 @@ use twinprobe_ebpf_common::{Btf, BtfError, EventKind, MapFamily, MapKind, MapTyp
 
 use crate::plan::request::KernelFacts;
 
-/// The bytes that the kernel keeps beside key and value, for each entry of a hash and of a trie. Linux 6.18 has 48 and
-/// 40, and up to 16 in the table of buckets.
+/// The bytes that the kernel keeps for each entry of a hash or a trie, in addition to key and value. Linux 6.18 has 48 and 40,
+/// and up to 16 in the table of buckets.
 const OF_HASH_ENTRY: u64 = 64;
 const OF_TRIE_ENTRY: u64 = 48;
 /// The variable of the dialect bcc that holds the nanoseconds from the Unix epoch to the zero of `bpf_ktime_get_ns`.
@@ -33,7 +33,7 @@ pub struct MapSpec {
     pub extra: u64,
     /// The type ids of key and value in the object's BTF; 0 if unknown.
     pub btf_types: (u32, u32),
-    /// The initial content of `.data`, `.rodata`; empty for `.bss` and for ordinary maps.
+    /// The initial content of `.data` and `.rodata`; empty for `.bss` and for maps that the source declares.
     pub initial: Vec<u8>,
     pub frozen: bool,
     /// The definition of the inner maps, for maps of maps.
@@ -41,7 +41,7 @@ pub struct MapSpec {
 }
 
 impl MapSpec {
-    /// Returns the memory of the map once it is full, in bytes; the maps in a map of maps are maps of their own.
+    /// Returns the memory of the full map in bytes, without the inner maps of a map of maps.
     pub fn bytes(&self, possible_cpus: usize) -> u64 {
         u64::from(self.max_entries).saturating_mul(self.entry_bytes(possible_cpus))
     }
@@ -54,7 +54,7 @@ impl MapSpec {
         }
     }
 
-    /// Returns the memory of one entry; of a ring buffer, that of one byte.
+    /// Returns the memory of one entry in bytes; for a ring buffer, of one byte.
     fn entry_bytes(&self, possible_cpus: usize) -> u64 {
         if EventKind::from_bpf_type(self.map_type) == Some(EventKind::Ringbuf) {
             return 1;
@@ -157,7 +157,7 @@ fn spec_of(map: &Map, facts: KernelFacts) -> MapSpec {
     }
 }
 
-/// Returns the flags without which the kernel makes no map of this type. Some loaders add them.
+/// Returns the flags without which the kernel refuses to make a map of this type. Some loaders add these flags.
 fn always(map_type: u32) -> u32 {
     match MapKind::from_bpf_type(map_type) {
         Some(MapKind::LpmTrie) => BPF_F_NO_PREALLOC,

@@ -79,7 +79,7 @@ pub enum ObjectError {
     Unfit { reason: Unfit, position: Option<CodePosition> },
 }
 
-/// A position in the source, in a file that a client has sent along, or in another file.
+/// A position in the source, in a file that a client has sent with the source, or in another file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodePosition {
     place: CodeFile,
@@ -90,9 +90,10 @@ pub struct CodePosition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum CodeFile {
     Source,
-    /// A file beside the source.
+    /// A file that a client has sent with the source.
     Beside(String),
-    /// The source says by `#line` that it was made from this file, or the object was compiled elsewhere.
+    /// A file of this name that the daemon does not have: the source says by `#line` that it was made from the file, or
+    /// the object was compiled elsewhere.
     Elsewhere(String),
 }
 
@@ -111,7 +112,7 @@ impl CodePosition {
         Some(Self { place, line, column })
     }
 
-    /// Places a finding about the source in `field`.
+    /// Adds this position to a finding about the source in the field `field` of the configuration.
     fn place(&self, field: &str, finding: Finding) -> Finding {
         let file = match &self.place {
             CodeFile::Source => None,

@@ -19,7 +19,7 @@ use twinprobe_ebpf_common::request::{AttachRequest, MetricRequest};
 /// The plan of a probe in the kernel. [`ProbePlan::build`] computes it once for each load.
 #[derive(Debug, Default)]
 pub struct ProbePlan {
-    /// Ingress comes first.
+    /// The directions, ingress first.
     pub directions: Vec<Arc<DirectionPlan>>,
     pub warnings: Vec<Finding>,
 }
@@ -30,7 +30,7 @@ pub struct DirectionPlan {
     pub attach: AttachRequest,
     /// The interface that the programs and maps serve alone; `None` if they serve all interfaces.
     pub own_interface: Option<OwnInterface>,
-    /// The field of the configuration that the program comes from, for findings.
+    /// The field of the configuration that contains the program, for findings.
     pub code: String,
     /// The places in which names are declared.
     pub places: Arc<BTreeMap<String, DeclaredAt>>,
@@ -59,7 +59,7 @@ pub struct DirectionPlan {
 pub struct OwnInterface {
     /// All interfaces of the probe, by the names of the configuration.
     pub all: Arc<[String]>,
-    /// The index of this one.
+    /// The index of this interface among them.
     pub index: usize,
 }
 
@@ -69,28 +69,28 @@ pub struct MapPlan {
     pub name: String,
     pub spec: MapSpec,
     pub shape: MapShape,
-    /// True if each twin has a map of its own; otherwise both twins use one.
+    /// True if each twin has a map of its own; false if both twins use one map.
     pub private: bool,
-    /// True if both directions use the map, or its twins.
+    /// True if both directions use the map, or the maps of its twins.
     pub common: bool,
     /// True if a metric of any direction reads the map.
     pub is_read: bool,
     /// The initial inner maps of a map of maps, by slot, as indices into [`DirectionPlan::maps`].
     pub slots: BTreeMap<u32, usize>,
     pub on_replace: OnReplace,
-    /// The entries that the map begins with.
+    /// The entries with which the map begins.
     pub fill: Vec<FillEntry>,
 }
 
-/// An entry that a map begins with.
+/// An entry with which a map begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FillEntry {
     pub key: Box<[u8]>,
-    /// The value; in a PERCPU map, each CPU has it.
+    /// The value. In a PERCPU map, every CPU gets it.
     pub value: Box<[u8]>,
 }
 
-/// One metric and the map that it is read from.
+/// A metric, and the map from which it is read.
 #[derive(Debug)]
 pub struct MetricPlan {
     pub request: MetricRequest,
@@ -109,7 +109,7 @@ pub enum MetricSource {
     Variable(VariableSpec),
     /// A stream of events, with the layout of an event if its type is known.
     Events(EventKind, Option<Layout>),
-    /// Only the losses of a map that no metric shows, with the name of its type.
+    /// A map that no metric shows, of which only the losses are shown. The text is the name of its type.
     Losses(&'static str),
 }
 
@@ -119,14 +119,15 @@ pub struct VariableSpec {
     pub layout: Arc<TableLayout>,
     /// The offset of the variable in the section, in bytes.
     pub offset: usize,
-    /// The bytes that a reset writes: zeros in `.bss`, else the source's initial value.
+    /// The bytes that a reset writes: zeros in `.bss`, or else the initial value in the source.
     pub initial: Box<[u8]>,
 }
 
 /// The effect of a reading on the map of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extraction {
-    /// The idle twin's map, which no program writes to after the flip, is read, and emptied once the window is stored.
+    /// The map of the idle twin is read and, once the window is stored, emptied. No program writes to this map after the
+    /// flip.
     Clear,
     /// The content is moved into a journal, because packets change the map meanwhile. The window is made from the journal.
     Drain,
@@ -134,13 +135,12 @@ pub enum Extraction {
     Copy,
     /// The map is emptied with each window and shown nowhere.
     Discard,
-    /// The events are read as a stream, or nothing is read but the losses.
+    /// The events are read as a stream, or only the losses are read.
     Stream,
 }
 
 impl Extraction {
-    /// Tells whether a reading takes anything out of the map. A probe has windows if this is true for any of
-    /// its metrics.
+    /// Tells whether a reading removes anything from the map. A probe has windows if this is true for any of its metrics.
     pub const fn resets(self) -> bool {
         matches!(self, Self::Clear | Self::Drain | Self::Discard)
     }
@@ -163,7 +163,7 @@ impl ProbePlan {
         self
     }
 
-    /// Demands that every program is loaded for packets of a single buffer, as this kernel has no others.
+    /// Loads every program for packets of a single buffer, because this kernel has no other XDP programs.
     pub fn without_frags(mut self) -> Self {
         for direction in &mut self.directions {
             // A plan is not shared before it is loaded.
@@ -185,7 +185,7 @@ impl ProbePlan {
         self
     }
 
-    /// Gives up the twins: one program of each direction sees all packets, and its maps are not read meanwhile.
+    /// Plans without twins: one program of each direction sees all packets, and its maps are not read while it runs.
     pub fn without_twins(mut self) -> Self {
         for direction in &mut self.directions {
             // A plan is not shared before it is loaded.
@@ -197,7 +197,7 @@ impl ProbePlan {
 }
 
 impl MapPlan {
-    /// The name of the map's type; `None` for types that no metric reads.
+    /// Returns the name of the map's type; `None` for types that no metric reads.
     pub fn kind_name(&self) -> Option<&'static str> {
         let kind = MapKind::from_bpf_type(self.spec.map_type).map(MapKind::name);
         kind.or_else(|| EventKind::from_bpf_type(self.spec.map_type).map(EventKind::name))
@@ -230,17 +230,17 @@ impl DirectionPlan {
         self.attach.hook.direction()
     }
 
-    /// The name of the interface that the direction serves alone.
+    /// Returns the name of the interface that the direction serves alone.
     pub fn interface(&self) -> Option<&str> {
         self.own_interface.as_ref().map(OwnInterface::name)
     }
 
-    /// The name of the direction for pins; no two directions of the deployment share a name.
+    /// Returns the name of the direction for pins. No two directions of the deployment have the same name.
     pub fn pin_name(&self) -> String {
         pin_name(self.direction(), self.own_interface.as_ref().map(|own| own.index))
     }
 
-    /// The map with this name.
+    /// Returns the map with this name.
     pub fn map(&self, name: &str) -> Option<&MapPlan> {
         self.maps.iter().find(|map| map.name == name)
     }
@@ -250,14 +250,14 @@ impl DirectionPlan {
         map.slots.iter().map(|(slot, inner)| (*slot, self.maps[*inner].name.as_str()))
     }
 
-    /// Tells whether two copies of the program are loaded, because some maps are private to each.
+    /// Tells whether the program is loaded twice, because each twin has some maps of its own.
     pub fn has_twins(&self) -> bool {
         self.maps.iter().any(|map| map.private)
     }
 }
 
 impl MetricPlan {
-    /// The layout of the rows; `None` if there are none.
+    /// Returns the layout of the rows; `None` for a metric without rows.
     pub const fn layout(&self) -> Option<&Arc<TableLayout>> {
         match &self.source {
             MetricSource::Table(layout) => Some(layout),
@@ -266,7 +266,7 @@ impl MetricPlan {
         }
     }
 
-    /// The kind of a map of events.
+    /// Returns the kind of a map of events; `None` for other maps.
     pub const fn events(&self) -> Option<EventKind> {
         match &self.source {
             MetricSource::Events(kind, _) => Some(*kind),
@@ -274,7 +274,7 @@ impl MetricPlan {
         }
     }
 
-    /// The name of the map's type.
+    /// Returns the name of the map's type.
     pub fn kind_name(&self) -> &'static str {
         match &self.source {
             MetricSource::Events(kind, _) => kind.name(),
@@ -285,7 +285,7 @@ impl MetricPlan {
     }
 }
 
-/// Returns the name of a direction for pins, if it serves the interface with this index alone.
+/// Returns the name of a direction for pins. `interface` is the index of the interface that the direction serves alone.
 pub fn pin_name(direction: &str, interface: Option<usize>) -> String {
     interface.map_or_else(|| direction.to_owned(), |index| format!("{direction}_{index}"))
 }

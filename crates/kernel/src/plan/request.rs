@@ -17,7 +17,8 @@ pub struct KernelFacts {
     pub possible_cpus: usize,
     /// The size of a page, in bytes.
     pub page_size: usize,
-    /// The nanoseconds from the Unix epoch to the zero of `bpf_ktime_get_ns`, as the wall clock is set now.
+    /// The nanoseconds from the Unix epoch to the zero of `bpf_ktime_get_ns`, by the present setting of the wall
+    /// clock.
     pub monotonic_zero_ns: u64,
     /// The kinds of type information that the kernel takes; `None` if it takes none.
     pub btf: Option<&'static BtfFeatures>,
@@ -31,7 +32,7 @@ pub struct KernelFacts {
 pub struct KernelOptions(pub fn(&str) -> Option<String>);
 
 impl KernelOptions {
-    /// A kernel whose configuration is unknown.
+    /// The options of a kernel whose configuration is unknown.
     pub const NONE: Self = Self(|_| None);
 
     /// Returns the value of an option as the kernel's configuration has it: `y`, `m`, a number, or text in quotes.
@@ -50,22 +51,23 @@ impl fmt::Debug for KernelOptions {
 #[derive(Clone, Debug)]
 pub struct DirectionRequest {
     pub attach: AttachRequest,
-    /// The name of the program in the object; `None` if the object decides.
+    /// The name of the program in the object; `None` if the object's programs and the hook decide.
     pub entry: Option<String>,
     /// The initial values of variables, as documents render them.
     pub variables: BTreeMap<String, Value>,
-    /// The numbers of entries of maps, in place of those that their definitions have.
+    /// The numbers of entries of maps, which replace the numbers in the definitions of the maps.
     pub max_entries: BTreeMap<String, u32>,
-    /// The entries that maps begin with. Maps of the other direction may be among them.
+    /// The entries with which maps begin. Some of these maps may be maps of the other direction.
     pub fill: Arc<Fills>,
-    /// The maps that have exactly the entries of `fill`, also if this is a replacement.
+    /// The maps that must have exactly the entries of `fill`, even if the probe replaces another one.
     pub anew: BTreeSet<String>,
     /// The field of the configuration that the program comes from, for findings.
     pub code: String,
-    /// The treatment of the content of maps that no metric names, when the probe is replaced.
+    /// What a replacement of the probe does with the content of maps that no metric names.
     pub on_replace: OnReplace,
     pub metrics: Vec<MetricRequest>,
-    /// The places in which names are declared, for findings about maps; empty for an object.
+    /// The place in the source where each name is declared, for findings about maps. Empty for a compiled
+    /// object.
     pub places: BTreeMap<String, DeclaredAt>,
 }
 

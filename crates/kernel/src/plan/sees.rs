@@ -1,12 +1,12 @@
 //! The parts of packets that the numbers of a program depend on, as `TP_SEES` of `twinprobe.h` notes them in the object.
 
-/// The section of the marks: names, each with a NUL.
+/// The section that contains the marks: names that end with NUL.
 pub const SECTION: &[u8] = b".twinprobe.sees";
 
 /// The parts of packets that a program looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sees {
-    /// True if the object says anything: it was compiled with `twinprobe.h`.
+    /// True if the object has such marks, because it was compiled with `twinprobe.h`.
     pub is_known: bool,
     /// The Ethernet header.
     pub ethernet: bool,
@@ -14,9 +14,9 @@ pub struct Sees {
     pub tags: bool,
     /// The lengths of packets.
     pub lengths: bool,
-    /// The number of frames, also of those that the kernel handles as one packet.
+    /// The number of frames. The kernel may handle several frames as one packet, which then counts as several frames.
     pub frames: bool,
-    /// Single packets; the kernel may handle several frames as one.
+    /// The number of packets. The kernel may handle several frames as one packet, which then counts once.
     pub packets: bool,
 }
 
@@ -37,7 +37,7 @@ impl Sees {
         sees
     }
 
-    /// Tells whether the numbers depend on how many frames a packet stands for, or how long they are.
+    /// Tells whether the numbers depend on the number or the lengths of the frames that a packet stands for.
     pub const fn counts(self) -> bool {
         self.lengths || self.frames || self.packets
     }

@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::{Btf, Layout, MapFamily, MapKind, MapTypes, Member, R
 
 use crate::plan::map_spec::MapSpec;
 
-/// The types of a map's keys and values. A data section is an array of one struct, whose fields are its variables.
+/// The types of a map's keys and values. A data section is an array with one struct, whose fields are the variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapShape {
     pub key: Layout,
@@ -72,8 +72,8 @@ impl MapShape {
     }
 }
 
-/// Returns the layout by which a metric decodes the map `name`, which is of `kind`, and the reason if parts can't be
-/// decoded.
+/// Returns the layout by which a metric decodes the map `name`, which is of `kind`. Also returns the reason why
+/// parts of it can't be decoded, if there is one.
 pub fn table_layout(
     btf: &Btf,
     name: &str,

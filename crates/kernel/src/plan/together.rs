@@ -12,7 +12,8 @@ use crate::plan::map_spec::MapSpec;
 use crate::plan::probe_plan::MapPlan;
 use twinprobe_ebpf_common::request::MetricRequest;
 
-/// Marks the maps in `common`, which both directions use, and decides and checks the rest. Ingress comes first in `drafts`.
+/// Marks the maps in `common`, which both directions use, and makes and checks the other decisions. `drafts` has ingress
+/// first.
 pub fn plan(drafts: &mut [DirectionDraft<'_>], common: &[String]) {
     // If a direction is missing because it was refused, nothing is known about common maps.
     if let [ingress, egress] = drafts {
@@ -33,7 +34,7 @@ pub fn plan(drafts: &mut [DirectionDraft<'_>], common: &[String]) {
     check_together(drafts, &nodes);
 }
 
-/// Warns of maps in which the directions count different shares of their packets.
+/// Warns of maps that both directions use although they sample different shares of their packets.
 fn warn_of_samples(ingress: &mut DirectionDraft<'_>, egress: &DirectionDraft<'_>) {
     let maps: Vec<&str> = ingress.maps.iter().filter(|map| map.common).map(|map| &*map.name).collect();
     let samples = [&*ingress, egress].map(|draft| draft.sample());
@@ -124,7 +125,7 @@ fn differences(
     found
 }
 
-/// Adds the figures that differ between two definitions to `found`.
+/// Adds the numbers in which two definitions differ to `found`.
 fn figures(of: &str, first: &MapSpec, second: &MapSpec, found: &mut Vec<String>) {
     let numbers = |spec: &MapSpec| {
         let MapSpec { map_type, key_size, value_size, max_entries, flags, extra, .. } = *spec;
@@ -140,15 +141,15 @@ fn figures(of: &str, first: &MapSpec, second: &MapSpec, found: &mut Vec<String>)
     }
 }
 
-/// The maps of all directions, each with a number: a map that both directions use has one number.
+/// The maps of all directions. Each map has a number, which is the same in both directions for a map that both use.
 struct Nodes {
-    /// The number of each map, by direction and index.
+    /// The number of each map, by direction and by the index of the map.
     of: Vec<Vec<usize>>,
-    /// The maps of each number: direction and index.
+    /// The direction and the index of each map with a number.
     maps: Vec<Vec<(usize, usize)>>,
     /// The initial inner maps of each map.
     inner: Vec<BTreeSet<usize>>,
-    /// The maps that hold each map from the start.
+    /// The outer maps that contain each map from the beginning.
     outer: Vec<BTreeSet<usize>>,
 }
 
@@ -185,7 +186,7 @@ impl Nodes {
         Self { of, maps, inner, outer }
     }
 
-    /// Every metric with the number of its map.
+    /// Returns every metric with the number of its map.
     fn readers<'a>(
         &'a self,
         drafts: &'a [DirectionDraft<'_>],
@@ -197,8 +198,8 @@ impl Nodes {
     }
 }
 
-/// Makes private to each twin: the maps that snapshots read, the maps inside of these, and the maps of maps that
-/// contain one of them.
+/// Gives each twin its own copy of these maps: the maps that snapshots read, the inner maps of these, and the maps of maps
+/// that contain one of them.
 fn set_private(drafts: &mut [DirectionDraft<'_>], nodes: &Nodes) {
     let snapshots = nodes.readers(drafts).filter(|(request, _)| request.is_snapshot());
     let mut todo: Vec<usize> = snapshots.map(|(_, node)| node).collect();

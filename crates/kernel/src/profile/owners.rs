@@ -7,16 +7,16 @@ use std::os::fd::AsFd as _;
 use crate::sys::object::{self, ObjectKind};
 use crate::sys::prog;
 
-/// The addresses of programs' machine code.
+/// The addresses of the machine code of programs.
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// The end and the program of each function, by its start.
+    /// The functions by their start: the end of each function, and the id of its program.
     functions: BTreeMap<u64, (u64, u32)>,
 }
 
 impl Owners {
-    /// Looks these programs up. Programs that have ended meanwhile are left out. All are left out if the kernel shows
-    /// no addresses (without CAP_SYSLOG, or with `kptr_restrict` 2).
+    /// Looks up these programs. Leaves out programs that have ended, and all programs if the kernel shows no addresses
+    /// (without CAP_SYSLOG, or with `kptr_restrict` 2).
     pub fn of(programs: impl IntoIterator<Item = u32>) -> io::Result<Self> {
         let mut owners = Self::default();
         for id in programs {

@@ -11,17 +11,17 @@ use crate::read::events::perf::{DATA_HEAD, HEADER, PERF_RECORD_SAMPLE, PERF_TYPE
 use crate::sys::cpus;
 use crate::sys::mapping::{Mapping, MappingAccess};
 
-/// Ticks of each CPU in a second. One takes some microseconds.
+/// The number of ticks of each CPU in a second. A tick takes some microseconds.
 const FREQUENCY: u64 = 4_000;
-/// The most functions of a stack: more are not needed.
+/// The most functions of a stack. More functions are not needed.
 const DEPTH: u16 = 16;
 /// The size of one CPU's buffer, in bytes. A sample has at most 160 bytes. Once the buffer is full, further samples are
 /// lost.
 const BUFFER: usize = 64 << 10;
-/// Addresses from this one on are not addresses, but marks between the parts of a stack.
+/// The first of the numbers in a stack that are not addresses: they mark the beginning of a part of the stack.
 const MARKS: u64 = 0u64.wrapping_sub(4095);
 
-/// A sampling that is under way. Dropping the value ends it.
+/// A sampling in progress. Its end comes with the drop of this value.
 pub struct Sampler(Vec<(OwnedFd, Mapping)>);
 
 impl Sampler {
@@ -67,7 +67,7 @@ fn stacks(mut records: &[u8], visit: &mut impl FnMut(&mut dyn Iterator<Item = u6
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
         let Some(body) = records.get(HEADER..size) else { return };
         if kind == PERF_RECORD_SAMPLE {
-            // The first word is the number of the others.
+            // The first word tells how many words follow.
             let words = body
                 .chunks_exact(8)
                 .skip(1)
@@ -102,7 +102,8 @@ mod tests {
         assert_eq!(found, [vec![7, 8], vec![9]]);
     }
 
-    /// Runs as root. An emulated CPU has fewer samples in the same time, so that this continues until there are enough.
+    /// This test runs as root. An emulated CPU gets fewer samples in the same time, so the test continues until there
+    /// are enough.
     #[test]
     fn a_busy_cpu_has_samples_in_the_kernel() {
         let start = std::time::Instant::now();

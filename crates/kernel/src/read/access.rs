@@ -26,21 +26,21 @@ pub struct Operations {
 pub enum Strategy {
     /// One call reads and deletes a batch; without a reset, one call only reads a batch.
     LookupAndDeleteBatch,
-    /// A batch is read, then deleted.
+    /// A batch is read, and then deleted.
     LookupBatchThenDeleteBatch,
-    /// A batch is read, then overwritten with zeros.
+    /// A batch is read, and then overwritten with zeros.
     LookupBatchThenZeroBatch,
-    /// Batches are read; there is nothing to reset.
+    /// Batches are only read, because nothing must be reset.
     LookupBatch,
     /// Each entry is read, then deleted or zeroed.
     Iterative,
-    /// Each value is popped, which takes it out of the map.
+    /// Each value is popped, which removes it from the map.
     Pop,
     /// The map's memory is shared with the programs.
     Mmap,
 }
 
-/// The operations of a map and the strategy chosen from them.
+/// The operations of a map, and the strategy that was chosen for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapAccess {
     pub operations: Operations,
@@ -70,7 +70,7 @@ impl MapAccess {
         Self { operations, strategy: Strategy::choose(kind, operations) }
     }
 
-    /// Returns the access without batches, if such a strategy exists.
+    /// Returns the access without batches, if there is such a strategy.
     #[must_use]
     pub const fn iterative(self) -> Self {
         match self.strategy {
@@ -79,8 +79,8 @@ impl MapAccess {
         }
     }
 
-    /// Returns the access that works on this map, which may lack operations of its type (by `BPF_F_RDONLY`, say). Calls
-    /// with a count of zero try each operation: nothing is read or changed.
+    /// Returns the access that works on this map. The map may lack operations of its type, for example because of
+    /// `BPF_F_RDONLY`. Calls with a count of zero try each operation, and read and change nothing.
     pub fn confirmed(self, map: BorrowedFd<'_>) -> Self {
         let lookup = |delete| {
             batch::map_lookup_batch(map, &mut BatchCursor::new(0), &mut [], &mut [], 0, delete).result.is_ok()

@@ -1,4 +1,5 @@
-//! ARRAY and PERCPU_ARRAY: keys are `0..max_entries`, entries always exist, reset is zeroing.
+//! ARRAY and PERCPU_ARRAY. Their keys are `0..max_entries`, and the entries always exist. A reset
+//! sets them to zero.
 
 use std::ops::ControlFlow;
 

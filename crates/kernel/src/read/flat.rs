@@ -1,4 +1,4 @@
-//! The reading and resetting of maps that are not maps of maps, by the file of each family.
+//! The reading and the reset of all maps except maps of maps. Each family of maps has its own file.
 
 use std::ops::ControlFlow;
 

@@ -36,7 +36,7 @@ impl MetricMap {
         }
     }
 
-    /// Returns every entry. After an error rows that were taken out of the map are lost.
+    /// Returns every entry. After an error, rows that were removed from the map are lost.
     pub fn read(&self, after: AfterRead) -> Result<RawTable, KernelError> {
         collect(|sink| self.read_chunks(after, sink))
     }

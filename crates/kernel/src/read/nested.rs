@@ -1,5 +1,5 @@
 //! HASH_OF_MAPS and ARRAY_OF_MAPS, whose values are maps. Programs can't change the slots, so the outer map is only
-//! read; the inner maps are read and, with a reset, emptied.
+//! read. The inner maps are read and, if a reset is wanted, emptied.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -19,8 +19,8 @@ pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult
     each(map, sink, &mut |_, inner| collect(|sink| inner.read_flat(after, sink)))
 }
 
-/// Hands on one row for each entry whose inner map still exists. `content` returns the rows of an inner map, given its
-/// id.
+/// Passes on one row for each entry whose inner map still exists. `content` returns the rows of the inner map with a
+/// given id.
 pub fn each(
     map: &MapTable,
     sink: &mut Sink<'_>,

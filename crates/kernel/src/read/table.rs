@@ -1,4 +1,4 @@
-//! A map with everything for its reading: its layout, its size, and the strategy.
+//! A map, and everything that its reading needs: its layout, its size, and the strategy.
 //!
 //! A new map type needs a variant of [`MapKind`] (number, name, family). If such a map needs more than a key
 //! and a value for its creation, it needs a trial in `trial::maps`. If it can't be read like one of the
@@ -23,8 +23,8 @@ use crate::sys::map;
 /// for the cache.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
-/// The receiver of rows; `Break` ends the reading. It may take the rows and leave others in their place, which are
-/// overwritten.
+/// The receiver of rows. `Break` ends the reading. The receiver may take the rows and leave other rows in their place,
+/// which the next reading overwrites.
 pub type Sink<'a> = dyn FnMut(&mut RawTable) -> ControlFlow<()> + 'a;
 pub type ReadResult = Result<ControlFlow<()>, KernelError>;
 
@@ -38,7 +38,7 @@ pub fn collect(read: impl FnOnce(&mut Sink<'_>) -> ReadResult) -> Result<RawTabl
     read(&mut append).map(|_| rows)
 }
 
-/// A map with everything for its reading.
+/// A map, and everything that its reading needs.
 #[derive(Debug)]
 pub struct MapTable {
     pub fd: OwnedFd,
@@ -48,7 +48,7 @@ pub struct MapTable {
     pub access: MapAccess,
     /// The access to the inner maps, for maps of maps.
     pub inner: MapAccess,
-    /// The probe's own maps that may be inner maps, by id, for maps of maps.
+    /// For maps of maps: the probe's own maps that may be inner maps, by id.
     pub members: Vec<(u32, OwnedFd)>,
     pub chunk_bytes: usize,
 }

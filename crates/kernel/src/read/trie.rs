@@ -47,7 +47,7 @@ pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult
 }
 
 /// Removes the rows whose keys were read before. Their entries stay in the map, because a program has written them
-/// anew.
+/// again.
 fn retain_new(map: &MapTable, rows: &mut RawTable, seen: &mut SeenKeys) {
     let (size, stride) = (map.key_size(), map.value_stride());
     let mut kept = 0;

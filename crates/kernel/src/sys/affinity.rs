@@ -8,13 +8,14 @@ use std::{fs, io};
 use rustix::process::getpid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
-/// The least time between two looks at the CPUs where packets arrive.
+/// The shortest time between two looks at the CPUs where packets arrive.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The affinity of the thread that has made it. Dropping the value lets the thread run on all CPUs again.
+/// The CPUs on which the thread that made this value may run. The drop of the value lets the thread run on all CPUs
+/// again.
 #[derive(Debug)]
 pub struct Affinity {
-    /// The number of times that each CPU has handled packets, at the latest look.
+    /// The number of times that each CPU had handled packets at the last look.
     handled: Vec<(usize, u64)>,
     looked: Instant,
     away: bool,
@@ -26,7 +27,8 @@ impl Affinity {
         Self { handled: handled().unwrap_or_default(), looked: Instant::now(), away: false }
     }
 
-    /// Leaves the CPUs that have handled most packets lately. Without any other CPU the thread stays.
+    /// Moves the thread away from the CPUs that have recently handled most packets. If there is no other CPU, the
+    /// thread stays.
     pub fn leave_packets(&mut self) {
         if self.looked.elapsed() < PATIENCE {
             return;
@@ -44,7 +46,7 @@ impl Affinity {
         self.away |= sched_setaffinity(None, &cpus).is_ok();
     }
 
-    /// Lets the thread run on all CPUs again if it was not late for this long.
+    /// Lets the thread run on all CPUs again if it has not been late for this time.
     pub fn return_after(&mut self, time: Duration) {
         if self.away && self.looked.elapsed() >= time {
             self.stay_anywhere();
@@ -54,7 +56,7 @@ impl Affinity {
     fn stay_anywhere(&mut self) {
         self.away = false;
         if let Ok(cpus) = sched_getaffinity(Some(getpid())) {
-            // A failure does little harm: the thread keeps its CPUs and may be late more often.
+            // A failure does little harm: the thread then stays on its CPUs and may be late more often.
             let _ = sched_setaffinity(None, &cpus);
         }
     }

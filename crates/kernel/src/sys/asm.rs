@@ -15,7 +15,7 @@ pub const HELPER_MAP_LOOKUP: i32 = 1;
 pub const HELPER_PRANDOM_U32: i32 = 7;
 pub const HELPER_TAIL_CALL: i32 = 12;
 
-/// The distance of a jump, in instructions from the one after it.
+/// The distance of a jump, in instructions from the next one.
 pub type JumpOffset = i16;
 
 fn insn(code: u8, dst: Reg, src: Reg, off: JumpOffset, imm: i32) -> bpf_insn {
@@ -232,7 +232,7 @@ pub fn load_map_value(dst: Reg, map: BorrowedFd<'_>, offset: i32) -> [bpf_insn; 
     [insn(0x18, dst, BPF_PSEUDO_MAP_VALUE, 0, map.as_raw_fd()), insn(0, 0, 0, 0, offset)]
 }
 
-/// A program that returns `verdict`.
+/// Returns a program that does nothing but return `verdict`.
 pub fn pass_program(verdict: i32) -> [bpf_insn; 2] {
     [mov_imm(0, verdict), exit()]
 }

@@ -7,7 +7,7 @@ use aya_obj::generated::bpf_cmd;
 
 use crate::sys::call::{address, address_mut, bpf};
 
-/// The arguments of a batch command. Pointers are given as addresses.
+/// The arguments of a batch command. They contain the addresses of buffers.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct BatchAttr {
@@ -23,7 +23,7 @@ pub struct BatchAttr {
     pub flags: u64,
 }
 
-/// The outcome of a batch call; `count` entries were moved even if `result` is an error.
+/// The outcome of a batch call. `count` is the number of moved entries, even if `result` is an error.
 #[derive(Debug)]
 pub struct BatchOutcome {
     pub count: usize,
@@ -37,7 +37,7 @@ impl BatchOutcome {
     }
 }
 
-/// The position of a walk in batches, whose meaning only the kernel knows. There is room for a key and for the 4 bytes
+/// The position of a walk in batches, whose meaning only the kernel knows. It has room for a key, or for the 4 bytes
 /// that hashes use.
 #[derive(Debug)]
 pub struct BatchCursor {
@@ -87,8 +87,7 @@ pub fn map_lookup_batch(
     BatchOutcome { count: moved.min(count), result }
 }
 
-/// Takes entries by `BPF_MAP_LOOKUP_AND_DELETE_BATCH`, with arguments that may lie in memory that outlives this
-/// process.
+/// Takes entries by `BPF_MAP_LOOKUP_AND_DELETE_BATCH`. The arguments may be in memory that outlives this process.
 pub fn map_take_batch(attr: &mut BatchAttr) -> io::Result<()> {
     bpf(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH, attr).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The directory of pins, which is in bpffs. The daemon mounts the file system if it is not mounted.
+//! The directory of pins, which is in bpffs. The daemon mounts this file system if it is not mounted.
 
 use std::fs::File;
 use std::io;
@@ -49,13 +49,13 @@ fn mount_at(mount_point: &Path) -> io::Result<()> {
     })
 }
 
-/// The claim of one daemon to the directory of pins. The lock is on directories, through any path, and ends
-/// with the process. Without the lock the link that names the owner means nothing.
+/// The claim of one daemon to the directory of pins. The claim is a lock on directories, which counts for every path
+/// to them and ends with the process. Without the lock, the link that names the owner has no meaning.
 #[derive(Debug)]
 pub struct PinsClaim {
     owner: PathBuf,
     lock: PathBuf,
-    /// The directory of pins, and [`LOCK`] in it, locked while the daemon lives.
+    /// The directory of pins, and the directory [`LOCK`] in it. Both are locked while the daemon lives.
     _locked: [File; 2],
 }
 
@@ -92,11 +92,11 @@ impl PinsClaim {
 pub mod testing {
     use super::*;
 
-    /// A directory in bpffs, removed on drop.
+    /// A directory in bpffs that is removed on drop.
     pub struct PinsDirectory(pub PathBuf);
 
     impl PinsDirectory {
-        /// Makes a directory of this name and of this process. Mounts the file system unless it is mounted.
+        /// Makes a directory for this name and this process. Mounts the file system unless it is mounted.
         pub fn new(name: &str) -> Self {
             // Tests are processes that run side by side: a second mount would hide the pins in the first one.
             let lock = File::open("/sys/fs").unwrap();

@@ -1,4 +1,4 @@
-//! `bpf(2)`: one function per command, kernel structures in, owned descriptors out.
+//! `bpf(2)`: one function for each command. The functions take kernel structures and return owned descriptors.
 //!
 //! No library offers these calls: rustix leaves `bpf(2)` out, and aya's calls are private and work only for objects
 //! that aya itself has loaded.

@@ -11,9 +11,9 @@ use rustix::time::{ClockId, clock_gettime};
 const OFFSET: &str = "TWINPROBE_CLOCK_OFFSET";
 /// The longest time between the readings of two clocks that count as simultaneous, in nanoseconds.
 const SIMULTANEOUS: u64 = 20_000;
-/// NTP may make the wall clock gain or lose one nanosecond in this many; a larger difference is a step.
+/// NTP may make the wall clock gain or lose one nanosecond in this number; a larger difference is a step of the clock.
 const SLEW: i128 = 2_000;
-/// The difference that counts as no step in any case.
+/// The difference in nanoseconds up to which there is no step in any case.
 const JITTER_NS: i128 = 1_000_000;
 
 /// An instant, read from the wall clock and from a clock that is never set.
@@ -24,15 +24,15 @@ pub struct Moment {
     pub boot_ns: u64,
 }
 
-/// The time between two moments. The start is corrected if the wall clock was set back to a time before it:
-/// [`Moment::until`].
+/// The time between two moments. The start is corrected if somebody has set the wall clock back to a time before it:
+/// see [`Moment::until`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeSpan {
     pub start: Timestamp,
     pub end: Timestamp,
     /// The time that has really passed, in nanoseconds.
     pub duration_ns: u64,
-    /// The nanoseconds of a step of the wall clock; `None` without a step.
+    /// The nanoseconds by which the wall clock was set in between; `None` if it was not set.
     pub step_ns: Option<i64>,
 }
 
@@ -56,9 +56,8 @@ impl Moment {
         Duration::from_nanos(self.until(Self::now()).duration_ns)
     }
 
-    /// Returns the span from this moment to `end`. If the wall clock was set back to a time before the start, the
-    /// start is the time that the clock, as it is set at `end`, would have shown then: no window ends before it
-    /// begins.
+    /// Returns the span from this moment to `end`. If somebody has set the wall clock back to a time before the start,
+    /// the start is corrected by the setting of the clock at `end`, so that no window ends before it begins.
     pub fn until(self, end: Self) -> TimeSpan {
         let wall = end.wall.as_nanosecond() - self.wall.as_nanosecond();
         let known = self.boot_ns != 0 && end.boot_ns >= self.boot_ns;
@@ -110,7 +109,7 @@ fn boot_ns() -> u64 {
     u64::try_from(read(ClockId::Boottime).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns zero unless a test sets an offset.
+/// Returns the offset that a test has set for the clock, or zero.
 fn offset_ns() -> i128 {
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let file = FILE.get_or_init(|| std::env::var_os(OFFSET).map(PathBuf::from)).as_ref();
@@ -154,7 +153,7 @@ mod tests {
         assert_eq!(opened.until(moment(60 * s, 17 * s)), span(50 * s, 60 * s, 10 * s, Some(-50 * s)));
     }
 
-    /// The daemon that opened the window did not record CLOCK_BOOTTIME.
+    /// The daemon that opened the window did not record CLOCK_BOOTTIME, so only the wall clock decides.
     #[test]
     fn without_the_other_clock_the_wall_clock_decides() {
         let opened = moment(100, 0);

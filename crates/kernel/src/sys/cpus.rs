@@ -14,7 +14,7 @@ use crate::sys::call::KernelError;
 
 /// Returns the CPUs that are online, which can change at any time.
 pub fn online_cpus() -> io::Result<Vec<usize>> {
-    /// The open file: each grace period reads it.
+    /// The open file of online CPUs. It stays open because each grace period reads it.
     static FILE: OnceLock<File> = OnceLock::new();
     let path = Path::new("/sys/devices/system/cpu/online");
     let file = match FILE.get() {
@@ -30,8 +30,9 @@ pub fn online_cpus() -> io::Result<Vec<usize>> {
     cpu_list(path, &String::from_utf8_lossy(&page[..length]))
 }
 
-/// Returns all CPUs that are online, and possibly others. Once all possible CPUs were online, the answer is that list:
-/// reading the file again for each grace period would take a good part of its time.
+/// Returns all online CPUs, and possibly others. Once all possible CPUs were online, the result is the list of all
+/// possible CPUs, because reading the file again for each grace period would take a large part of the grace period's
+/// time.
 pub fn all_online_cpus() -> io::Result<Cow<'static, [usize]>> {
     /// All possible CPUs, once all of them were online.
     static POSSIBLE: OnceLock<Vec<usize>> = OnceLock::new();
@@ -66,7 +67,7 @@ pub fn run_on(cpu: usize, work: impl FnOnce() -> io::Result<()> + Send) -> io::R
     })
 }
 
-/// Moves this thread to `cpu` for good. The call returns on that CPU, after a context switch.
+/// Moves this thread to `cpu` permanently. The call returns on that CPU, after a context switch.
 pub fn move_to(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     // The kernel refuses an empty set.
@@ -76,7 +77,8 @@ pub fn move_to(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Keeps a thread of this process off `cpu` until the thread's CPUs are set again. Without another CPU nothing changes.
+/// Keeps a thread of this process away from `cpu` until the thread's CPUs are set again. If there is no other CPU,
+/// nothing changes.
 pub fn keep_off(thread: Pid, cpu: usize) {
     // The CPUs of a process are those of its main thread.
     let Ok(mut set) = sched_getaffinity(Some(getpid())) else { return };
@@ -85,7 +87,7 @@ pub fn keep_off(thread: Pid, cpu: usize) {
     let _ = sched_setaffinity(Some(thread), &set);
 }
 
-/// Keeps this thread on the first of the CPUs that it may run on, so that a program always counts on the same one.
+/// Keeps this thread on the first CPU on which it may run, so that a program always counts on the same CPU.
 pub fn stay_on_one_cpu() -> Result<(), KernelError> {
     let stay = || {
         let may = sched_getaffinity(None)?;

@@ -79,8 +79,8 @@ pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     bpf(bpf_cmd::BPF_LINK_DETACH, &mut link_fd).map(drop)
 }
 
-/// Returns the ids of the programs attached to an interface, as many as `ids` has room for; none without room. To be
-/// called in the interface's namespace.
+/// Returns the ids of the programs that are attached to an interface, as many as `ids` has room for. Call this in
+/// the interface's namespace.
 pub fn prog_query(ifindex: u32, attach_type: bpf_attach_type, ids: &mut [u32]) -> io::Result<Vec<u32>> {
     #[repr(C)]
     #[derive(Default)]

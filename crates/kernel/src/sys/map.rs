@@ -22,7 +22,7 @@ pub struct MapCreate<'a> {
     pub flags: u32,
     pub extra: u64,
     pub inner: Option<BorrowedFd<'a>>,
-    /// The object's BTF and the ids of the key's and value's types in it.
+    /// The object's BTF, and the type ids of key and value in it.
     pub btf: Option<(BorrowedFd<'a>, u32, u32)>,
 }
 
@@ -88,19 +88,19 @@ fn element(cmd: bpf_cmd, map: BorrowedFd<'_>, key: u64, value: u64) -> io::Resul
     bpf(cmd, &mut ElementAttr { map_fd: map.as_raw_fd() as u32, padding: 0, key, value, flags: 0 }).map(drop)
 }
 
-/// Runs a command as [`element`] does; false if there is no such entry.
+/// Runs a command as [`element`] does. Returns false if the entry does not exist.
 fn find(cmd: bpf_cmd, map: BorrowedFd<'_>, key: u64, value: u64) -> io::Result<bool> {
     Ok(found(element(cmd, map, key, value))?.is_some())
 }
 
-/// Reads the value at `key`; false if there is no such key. `value` must have the size of a value, for PERCPU types of
-/// the values of all possible CPUs, each padded to 8 bytes.
+/// Reads the value at `key`. Returns false if the key does not exist. `value` must have the size of a value; for
+/// PERCPU types, the size of the values of all possible CPUs, each padded to a multiple of 8 bytes.
 pub fn map_lookup(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
     find(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, address(key), address_mut(value))
 }
 
 /// Pops from a QUEUE or STACK (empty `key`), or takes an entry out of a hash (Linux 5.14). Returns false if there is
-/// none.
+/// no entry.
 pub fn map_lookup_and_delete(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
     find(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, address(key), address_mut(value))
 }
@@ -110,7 +110,7 @@ pub fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<(
     element(bpf_cmd::BPF_MAP_UPDATE_ELEM, map, address(key), address(value))
 }
 
-/// Writes a new entry; false if the key exists already.
+/// Writes a new entry. Returns false if the key already exists.
 pub fn map_insert(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<bool> {
     let (map_fd, key, value) = (map.as_raw_fd() as u32, address(key), address(value));
     let mut attr = ElementAttr { map_fd, padding: 0, key, value, flags: BPF_NOEXIST.into() };
@@ -120,12 +120,12 @@ pub fn map_insert(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<b
     }
 }
 
-/// Deletes an entry; false if there is no such key.
+/// Deletes an entry. Returns false if the key does not exist.
 pub fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
     find(bpf_cmd::BPF_MAP_DELETE_ELEM, map, address(key), 0)
 }
 
-/// Reads the key after `key`, or the first key; false at the end.
+/// Reads the key after `key`, or the first key. Returns false at the end.
 pub fn map_next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<bool> {
     find(bpf_cmd::BPF_MAP_GET_NEXT_KEY, map, key.map_or(0, address), address_mut(next))
 }

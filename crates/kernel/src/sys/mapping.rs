@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// A shared mapping of a descriptor; unmapped on drop.
+/// A shared mapping of a descriptor, which is unmapped on drop.
 #[derive(Debug)]
 pub struct Mapping(MmapRaw);
 
@@ -54,7 +54,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.pointer(offset, len), len) }
     }
 
-    /// Returns bytes of the mapping to write to.
+    /// Returns bytes of the mapping, for writing.
     ///
     /// # Safety
     /// No other code reads or writes the bytes as long as the reference lives, neither through this mapping nor through

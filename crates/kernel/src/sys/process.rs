@@ -6,8 +6,9 @@ use std::ops::Range;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Makes the allocator return large buffers to the kernel as soon as they are freed. A window can be large and is freed
-/// once it is answered; by default the allocator would keep such buffers for good after the first one.
+/// Makes the allocator return large buffers to the kernel as soon as they are freed. A window can be large, and is
+/// freed once the request is answered. By default, the allocator would keep such buffers permanently after the first
+/// one.
 pub fn return_freed_memory() {
     const LARGE: libc::c_int = 128 << 10;
     // SAFETY: two settings of the allocator; both take any integer.
@@ -32,7 +33,7 @@ pub fn return_idle_memory() {
     }
 }
 
-/// Returns the mappings of files with code that this process has not changed. A breakpoint, for example, changes a
+/// Returns the mapped parts of files with code that this process has not changed. A breakpoint, for example, changes a
 /// page.
 fn unwritten_code(smaps: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
@@ -43,7 +44,7 @@ fn unwritten_code(smaps: &str) -> Vec<Range<usize>> {
         let number = words.next();
         match (first.strip_suffix(':'), first.split_once('-')) {
             (Some("Anonymous" | "Swap" | "Private_Dirty"), _) if number != Some("0") => last = None,
-            // The last line of a mapping.
+            // The last line of a mapping in `smaps`.
             (Some("VmFlags"), _) => found.extend(last.take()),
             (None, Some((start, end))) => {
                 let address = |text| usize::from_str_radix(text, 16).ok();

@@ -28,7 +28,7 @@ pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
     bpf_fd(bpf_cmd::BPF_BTF_LOAD, &mut attr)
 }
 
-/// Fixed-size records of BTF debug information: `record_size` bytes each.
+/// Records of BTF debug information. Each record has `record_size` bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InfoRecords<'a> {
     pub bytes: &'a [u8],
@@ -51,7 +51,7 @@ pub struct ProgLoad<'a> {
 }
 
 impl<'a> ProgLoad<'a> {
-    /// A program of the daemon's own, without flags and debug information.
+    /// Returns the arguments for a program that the daemon has made itself, without flags and debug information.
     pub fn new(name: &'a str, kind: ProgramKind, instructions: &'a [bpf_insn]) -> Self {
         let (license, none) = (c"GPL", InfoRecords::default());
         let attach_type = kind.expected_attach_type();
@@ -118,8 +118,9 @@ pub fn prog_load(program: &ProgLoad<'_>, log: Option<(u32, &mut [u8])>) -> io::R
     bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr)
 }
 
-/// Tells whether this kernel takes extensions of programs (`BPF_PROG_TYPE_EXT`) from this process. Hardened kernels refuse them
-/// before they look at their arguments; the trial extends no program, so others refuse it too, with another error.
+/// Tells whether this kernel takes extensions of programs (`BPF_PROG_TYPE_EXT`) from this process. Hardened kernels refuse
+/// extensions before they look at the arguments. This trial extends no program, so other kernels refuse it as well, but with
+/// another error.
 pub fn takes_extensions() -> bool {
     #[repr(C)]
     struct ExtensionAttr {
@@ -140,7 +141,8 @@ pub fn takes_extensions() -> bool {
     refused.is_none_or(|error| error.raw_os_error() != Some(libc::EPERM))
 }
 
-/// The identity of a program: no other program has this id while it lives, and no other instructions have this tag.
+/// The identity of a program. While the program lives, no other program has its id, and no program with other instructions
+/// has its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgIdentity {
     pub id: u32,
@@ -169,7 +171,7 @@ pub fn prog_ids(prog: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     Ok((info.id, maps))
 }
 
-/// Returns at most `most` of the first instructions of a program, as the verifier has translated them; none
+/// Returns at most `most` of the first instructions of a program, as the verifier has translated them. The result is empty
 /// if this kernel does not show them.
 pub fn prog_translated(prog: BorrowedFd<'_>, most: usize) -> io::Result<Vec<[u8; 8]>> {
     let mut instructions = vec![[0_u8; 8]; most];
@@ -184,7 +186,7 @@ pub fn prog_translated(prog: BorrowedFd<'_>, most: usize) -> io::Result<Vec<[u8;
     Ok(instructions)
 }
 
-/// Returns the addresses of the machine code of a program's functions; none if the kernel does not show them.
+/// Returns the addresses of the machine code of a program's functions. The result is empty if the kernel does not show them.
 pub fn prog_functions(prog: BorrowedFd<'_>) -> io::Result<Vec<Range<u64>>> {
     let count = prog_info(prog, &mut [])?.nr_jited_ksyms as usize;
     let (mut starts, mut lengths) = (vec![0_u64; count], vec![0_u32; count]);
@@ -197,7 +199,7 @@ pub fn prog_functions(prog: BorrowedFd<'_>) -> io::Result<Vec<Range<u64>>> {
     Ok(functions.map(|(start, length)| start..start + u64::from(length)).collect())
 }
 
-/// The runs of a program that the kernel has counted while somebody held [`enable_statistics`].
+/// The runs of a program that the kernel has counted while a descriptor from [`enable_statistics`] was open.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgRuns {
     pub nanoseconds: u64,
@@ -225,9 +227,9 @@ pub struct TestRun {
     pub size: usize,
 }
 
-/// Runs a program once on `packet` by `BPF_PROG_TEST_RUN`, on this CPU. The kernel writes the packet as the
-/// program has left it to `after`, and the packet's metadata to `context`, which must be empty for XDP. An
-/// empty buffer gets nothing; a packet that does not fit is an error.
+/// Runs a program once on `packet` by `BPF_PROG_TEST_RUN`, on this CPU. The kernel writes the packet as the program has left
+/// it to `after`, and the packet's metadata to `context`, which must be empty for XDP. An empty buffer gets no content. A
+/// packet that does not fit into its buffer is an error.
 pub fn prog_test_run(
     prog: BorrowedFd<'_>,
     packet: &[u8],

@@ -1,5 +1,5 @@
-//! The trial of a program before it is attached: a copy with maps of its own is loaded and run on sample frames. Nothing
-//! is counted in the maps that windows are read from.
+//! The trial of a program before its attachment: a copy of the program, with maps of its own, runs on sample frames. The
+//! trial counts nothing in the maps that windows are read from.
 
 #[cfg(test)]
 mod tests;
@@ -37,11 +37,11 @@ const MAP_BYTES: u64 = 4 << 20;
 const COPY_BYTES: u64 = 16 << 20;
 /// The memory of the entries that are read at once, unless one entry needs more, in bytes.
 const BATCH_BYTES: usize = 1 << 18;
-/// A helper function that keeps a program from being run: `bpf_clone_redirect` sends a packet at once, while other
-/// redirections come after the program.
+/// The number of `bpf_clone_redirect`. A program that calls this helper function is not run, because it sends a packet
+/// immediately, while other redirections happen after the program has ended.
 const CLONE_REDIRECT: i32 = 13;
 const CALL: u8 = 0x85;
-/// The most work of a run, some milliseconds: nothing can end a run.
+/// The most work of a run, which takes some milliseconds: a run can't be stopped.
 const MAX_RUN: u64 = 1 << 22;
 
 /// Tries the program of a planned direction. With `verdict: observe` refuses a program that changes a frame, and one
@@ -95,7 +95,7 @@ pub fn cost(
     Ok(cost)
 }
 
-/// Returns the plan of a copy that is not a twin, and that no metric reads. If `cpus` are given, large maps are made
+/// Returns the plan of a copy that has no twin and that no metric reads. If `cpus` are given, large maps are made
 /// smaller.
 fn copied(plan: &DirectionPlan, cpus: Option<usize>) -> DirectionPlan {
     let map = |map: &MapPlan| {
@@ -133,7 +133,7 @@ fn drop_surplus(map: &mut MapPlan) {
     map.fill.truncate(room);
 }
 
-/// A loaded copy of a program, with maps of its own.
+/// A loaded copy of a program, which has its own maps.
 struct Copy {
     program: OwnedFd,
     function: Function,
@@ -184,7 +184,7 @@ impl Copy {
         }
     }
 
-    /// Returns the maps to which programs only add content.
+    /// Returns the maps to which programs only add entries.
     fn streams(&self) -> io::Result<Vec<FilledMap<'_>>> {
         let mut streams = Vec::new();
         for (map, fds) in self.maps.each() {
@@ -201,7 +201,7 @@ impl Copy {
     }
 }
 
-/// A map that gets full. A program that finds no room in the map takes less time.
+/// A map that fills up during the runs. A program that finds no room in the map takes less time.
 enum FilledMap<'a> {
     Ring(RingBuffer),
     /// A QUEUE or STACK, and room for a value.

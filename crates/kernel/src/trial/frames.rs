@@ -1,4 +1,4 @@
-//! The packets on which programs are tried before any packet of a network gets to them.
+//! The packets on which the daemon tries programs, before they get packets of a network.
 
 /// A packet as an Ethernet link carries it.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ fn tcp(flow: u8, flags: u8, data: &[u8]) -> Vec<u8> {
     [&from[..], &to, &rest, data].concat()
 }
 
-/// Makes a datagram from port 40000 + FLOW. Its checksum is 0: not computed.
+/// Makes a datagram from port 40000 + FLOW. Its checksum is 0, which means that it is not computed.
 fn udp(flow: u8, port: u16, data: &[u8]) -> Vec<u8> {
     let [from, to] = [(40_000 + u16::from(flow)).to_be_bytes(), port.to_be_bytes()];
     let length = (8 + data.len() as u16).to_be_bytes();

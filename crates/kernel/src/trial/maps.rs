@@ -11,7 +11,7 @@ use crate::sys::batch::{self, BatchCursor};
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping::{Mapping, MappingAccess};
 
-/// The number of entries that a trial asks for at once: more than the map has.
+/// The number of entries that a trial requests at once, which is larger than the number in the map.
 const ROOM: usize = 8;
 
 /// Returns the operations that work on maps of this kind. Fails if the kernel has no maps of this kind.
@@ -46,7 +46,7 @@ pub fn operations(kind: MapKind, possible_cpus: usize) -> io::Result<Operations>
     }))
 }
 
-/// Fails if an array's memory can't be shared with this process (`BPF_F_MMAPABLE`).
+/// Tries whether an array's memory can be shared with this process (`BPF_F_MMAPABLE`). Fails if it can't.
 fn mmap() -> io::Result<()> {
     let array = MapCreate::array("tp_try", 8, 1);
     let map = map::map_create(&MapCreate { flags: BPF_F_MMAPABLE, ..array })?;
@@ -129,7 +129,7 @@ impl Tiny {
             && value == self.value
     }
 
-    /// Tells whether a batch returns every entry and no other.
+    /// Tells whether a batch returns exactly the entries of the map.
     fn looks_up_batches(&self, delete: bool) -> bool {
         let key_size = self.keys[0].len();
         let (mut keys, mut values) = (vec![0; ROOM * key_size], vec![0; ROOM * self.value.len()]);

@@ -12,7 +12,8 @@ use crate::plan::request::KernelOptions;
 
 /// The most bytes of a configuration, uncompressed; that of Linux 6.18 has 160 KiB.
 const LONGEST: u64 = 4 << 20;
-/// The version, as `KERNEL_VERSION` of C encodes it, and the other values that libbpf offers.
+/// The name of the option with the version (as `KERNEL_VERSION` of C encodes it), and the names of
+/// the other values that libbpf offers.
 const VERSION: &str = "LINUX_KERNEL_VERSION";
 
 /// The options of the running kernel. They are read once, when a program asks for one.
@@ -32,7 +33,7 @@ fn read() -> HashMap<String, String> {
     options
 }
 
-/// Returns the configuration from where kernels and distributions have it.
+/// Returns the configuration of the kernel, from the places where kernels and distributions have it.
 fn configuration(release: &str) -> io::Result<String> {
     let mut text = String::new();
     match File::open("/proc/config.gz") {

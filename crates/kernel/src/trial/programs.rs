@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::hook::{Hook, ProgramKind, XdpKind};
 use crate::sys::asm;
 use crate::sys::prog::{self, ProgLoad};
 
-/// Returns `program` with the flags and the attach type for this kind. Programs of two kinds can't be in the same prog-array.
+/// Returns `program` with the flags and the attach type for this kind. A prog-array can't contain programs of two kinds.
 pub fn of_kind(program: ProgLoad<'_>, kind: XdpKind) -> ProgLoad<'_> {
     match kind {
         XdpKind::Single => program,

@@ -13,7 +13,7 @@ use twinprobe_ebpf_common::hook::ProgramKind;
 use crate::sys::asm;
 use crate::sys::prog::{self, ProgLoad};
 
-/// The most instructions that are looked through for the end of the prologue; Linux 6.18 has 10.
+/// The most instructions in which the end of the prologue is searched. In Linux 6.18 it has 10 instructions.
 const MOST: usize = 64;
 /// The first instruction of the program that writes: `r0 = MARK`.
 const MARK: i32 = 0x7eb1;
@@ -42,7 +42,8 @@ fn find() -> io::Result<Vec<[u8; 8]>> {
     Ok(translated)
 }
 
-/// A program that writes the first byte of its packet, or only reads it. Its first instruction is `r0 = MARK`.
+/// Returns a program that writes to the first byte of its packet, or only reads it. Its first instruction is `r0 =
+/// MARK`.
 fn program(writes: bool) -> [bpf_insn; 8] {
     // Offsets of `data` and `data_end` in `struct __sk_buff`.
     const DATA: i16 = 76;

@@ -12,13 +12,13 @@ use crate::sys::prog::{self, ProgLoad};
 use crate::trial::frames::{self, EthernetFrame};
 
 /// The number of runs on each frame. A run takes some microseconds, nearly all of them outside of the program. A
-/// program whose fewer runs take [`LONG`] in sum has at least [`FEW`] runs.
+/// program that needs more than [`LONG`] for fewer runs has at least [`FEW`] runs.
 const RUNS: usize = 64;
 const FEW: usize = 5;
 /// The time in nanoseconds, as the kernel counts it. A thread that must wait for a CPU loses no runs by this
 /// count.
 const LONG: u64 = 4_000_000;
-/// The time after which no further run is begun. A run itself can't be ended.
+/// The time after which no further run begins. A run itself can't be stopped.
 const WHOLE: Duration = Duration::from_secs(2);
 /// Room for a frame that a program has made longer, and for `struct __sk_buff`, in bytes.
 const ROOM: usize = 8 << 10;
@@ -34,7 +34,7 @@ pub struct Changed {
 /// The outcome of the runs.
 #[derive(Debug)]
 pub enum TrialOutcome {
-    /// No run has changed a frame, or the caller did not ask for changes.
+    /// The cost. No run has changed a frame, or the caller did not ask for changes.
     Cost(RunCost),
     Changed(Changed),
 }
@@ -95,7 +95,7 @@ fn quartiles(mut times: Vec<u32>) -> [u32; 3] {
     [1, 2, 3].map(|quarter| times[(times.len() - 1) * quarter / 4])
 }
 
-/// One run on a frame.
+/// One run of a program on a frame.
 struct FrameRun {
     nanoseconds: u32,
     verdict: i32,
@@ -126,7 +126,7 @@ impl FrameRun {
         }
     }
 
-    /// Names the part of the frame that differs from `before`.
+    /// Returns the name of the part of the frame that differs from `before`; `None` if the frames are equal.
     fn differs_from(&self, before: &Self) -> Option<&'static str> {
         let length = |run: &Self| run.frame.as_ref().map(Vec::len);
         match () {

@@ -14,7 +14,7 @@ const PSEUDO_FUNC: u8 = 4;
 /// The figures about one program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramStatistics {
-    /// The number of instructions that the verifier went through.
+    /// The number of instructions that the verifier has followed.
     pub verified: u64,
     /// The stack of the deepest chain of calls, in bytes.
     pub stack_bytes: u64,
@@ -46,8 +46,8 @@ fn calls(instructions: &[bpf_insn], starts: &[usize]) -> Vec<(usize, usize)> {
     callers.filter_map(pair).collect()
 }
 
-/// Returns the stack of the deepest chain of calls that begins with `of`. No subprogram calls itself in a
-/// verified program.
+/// Returns the stack size of the deepest chain of calls that begins with the subprogram `of`. In a verified
+/// program, no subprogram calls itself.
 fn chain(of: usize, depths: &[u64], calls: &[(usize, usize)], deepest: &mut Vec<Option<u64>>) -> u64 {
     let Some(own) = depths.get(of) else { return 0 };
     if let Some(known) = deepest[of] {

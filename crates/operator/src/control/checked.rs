@@ -38,7 +38,7 @@ pub fn of_the_object(object: &MonitoringProbe, mut rejection: Rejection) -> Reje
 
 /// Returns the mistakes of an object, each with its field.
 pub fn mistakes(rejection: &Rejection) -> String {
-    // The line of a condition is in its message.
+    // The message of a condition contains its line.
     let line_of = |finding: &Finding| finding.line.filter(|_| finding.stage == Stage::Compile);
     let line = |finding: &Finding| match (&finding.field, line_of(finding)) {
         (Some(field), Some(line)) => format!("{field}:{line}: {}", finding.message),

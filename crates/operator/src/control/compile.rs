@@ -122,7 +122,7 @@ impl Compilations {
         if self.options.btf.is_none() && follows_types(config) {
             return Ok(Compiled::OnNodes(FOLLOWS_TYPES.to_owned()));
         }
-        // The semaphore is never closed.
+        // This acquisition does not fail: the semaphore is never closed.
         let _place = self.places.acquire().await.ok();
         let mut objects = Vec::new();
         for frags in [true, false] {

@@ -42,7 +42,7 @@ pub async fn promote(probe: &ProbeArgument) -> anyhow::Result<()> {
 }
 
 async fn probes() -> anyhow::Result<Api<MonitoringProbe>> {
-    // An error means that the process has a provider already, which serves as well.
+    // An error means that the process already has a cryptographic provider, which works as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(Api::all(Client::try_default().await.context("the API server")?))
 }

@@ -1,4 +1,4 @@
-//! One look at one probe: the demands of its object, the known states of nodes, and the writes that follow.
+//! One look at one probe: the wishes in its object, the known states of nodes, and the writes that follow.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ async fn roll_out(context: &ReconcileContext, object: &MonitoringProbe) -> kube:
     context.forget(&name).await?;
     if decision.news.iter().any(|news| news.reason == "Complete") {
         let status = &decision.status;
-        // No rollout and no rollback needs the other revisions.
+        // Neither the rollout nor a rollback needs the other revisions.
         context.prune(&name, &[&status.revision, &status.stable, &status.failed_revision]).await?;
     }
     Ok(decision.again.map_or_else(Action::await_change, Action::requeue))

@@ -14,19 +14,19 @@ use crate::objects::nodes::{ProbeRevision, ProbeRevisionSpec};
 const COMPILED_BY: &str = "twinprobe.dev/compiled-by";
 /// The annotation that says why nodes compile the sources of a revision.
 const ON_NODES: &str = "twinprobe.dev/compiled-on-nodes";
-/// The bytes of a revision. etcd takes a request of 1.5 MiB.
+/// The most bytes of a revision. etcd accepts requests of up to 1.5 MiB.
 const LARGEST: usize = 1 << 20;
 
 /// A revision that exists or must be written.
 pub struct PreparedRevision {
-    /// The compiler that has compiled once for all nodes, or why each node compiles.
+    /// The name of the compiler that has compiled once for all nodes, or the reason why each node compiles.
     pub compiled: Result<String, String>,
     new: Option<ProbeRevision>,
 }
 
 impl ReconcileContext {
-    /// Finds the revision of a plan, or makes it. An existing revision stays as it is, even if there is
-    /// another compiler by now.
+    /// Finds the revision of a plan, or makes it. An existing revision stays as it is, even if the operator has
+    /// another compiler now.
     pub async fn prepare(&self, plan: &FleetPlan) -> kube::Result<Result<PreparedRevision, Rejection>> {
         let revisions: Api<ProbeRevision> = self.all();
         if let Some(known) = revisions.get_metadata_opt(&plan.revision).await? {
@@ -85,8 +85,8 @@ fn by(objects: &CompiledRevision) -> String {
     format!("compiled once for all nodes with {}, by {}", objects.architecture, objects.compiler)
 }
 
-/// Returns the objects that fit into an object of Kubernetes beside the configuration. Objects for new kernels come
-/// before those for old ones. If none fits, returns the reason.
+/// Returns the objects that fit into an object of Kubernetes together with the configuration. Objects for new
+/// kernels come before objects for old kernels. If no object fits, returns the reason.
 fn fitting(
     spec: &RevisionSpec,
     objects: Option<CompiledRevision>,

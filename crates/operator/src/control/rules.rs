@@ -1,4 +1,4 @@
-//! One look at one rule: the demands of its object, the reports of nodes, and the writes that follow.
+//! One look at one rule: the wishes in its object, the reports of nodes, and the writes that follow.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,8 @@ async fn assign(context: &ReconcileContext, object: &MonitoringRule) -> kube::Re
     if let (Ok(()), Some(judges), RuleScope::Fleet) = (&checked, &context.judges, object.spec.0.scope) {
         return judge(context, judges, object).await;
     }
-    // The object may have been a rule over the fleet. A node that does not answer keeps leases.
+    // The object may have been a rule over the fleet before. A node that does not answer keeps the
+    // rule's actions until their leases end.
     if leave(context, object).await == Withdrawal::Later {
         return Ok(Action::requeue(SHORTLY));
     }

@@ -1,4 +1,4 @@
-//! `twinprobe-operator run`: the watches, and the looks that follow.
+//! `twinprobe-operator run`: watches objects, and looks at each object that changes.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub async fn run_operator(options: RunOptions) -> anyhow::Result<()> {
     };
     tokio::select! {
         done = works => done,
-        // An operator without the Lease answers as well.
+        // An operator without the Lease answers these requests as well.
         failed = answer(&options.webhook, judges) => failed,
         failed = overview => failed,
         _ = terminated.recv() => Ok(()),
@@ -133,7 +133,7 @@ async fn follow<K, F>(
     Controller::new(Api::<K>::all(client.clone()), watcher::Config::default())
         .with_config(Config::default().debounce(TOGETHER))
         .watches(Api::<ProbeAssignment>::all(client), watcher::Config::default(), move |assignment| {
-            // If somebody else has changed an assignment, the look writes it again.
+            // If somebody else has changed an assignment, this look writes the assignment again.
             assignment.metadata.name.as_deref().and_then(of).map(|name| ObjectRef::new(&name))
         })
         .reconcile_all_on(received(all))

@@ -51,15 +51,15 @@ impl World {
             Event::Apply(node) => {
                 let (name, labels) = (node.name_any(), node.metadata.labels.unwrap_or_default());
                 let nodes = known.nodes.get_or_insert_default();
-                // Nodes change their objects every few minutes to say that they live.
+                // Each node changes its object every few minutes to show that it is alive.
                 nodes.insert(name, labels.clone()).as_ref() != Some(&labels)
             }
             Event::Delete(node) => known.nodes.get_or_insert_default().remove(&node.name_any()).is_some(),
         }
     }
 
-    /// Takes a change of the reports. Returns the probe of the change; none after a list, which concerns all
-    /// probes.
+    /// Takes a change of the reports. Returns the name of the probe that the change is about; `None` after a
+    /// list, which is about all probes.
     pub fn take_report(&self, event: Event<ProbeReport>) -> Option<Option<String>> {
         let known = &mut *self.known.lock();
         let insert = |reports: &mut Reports, report: NodeReport| {
@@ -92,7 +92,8 @@ impl World {
         }
     }
 
-    /// Calls `with` with all nodes and their reports about a probe, after both were listed.
+    /// Calls `with` with all nodes and their reports about a probe. Does nothing before nodes and reports
+    /// were listed.
     pub fn of_probe<T>(&self, probe: &str, with: impl FnOnce(&[NodeView<'_>]) -> T) -> Option<T> {
         let known = self.known.lock();
         let reports = known.reports.as_ref()?.get(probe);

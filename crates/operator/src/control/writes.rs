@@ -30,7 +30,7 @@ pub const FINALIZER: &str = "twinprobe.dev/nodes";
 pub const PROBE: &str = "twinprobe.dev/probe";
 /// The time within which nodes must remove a probe. A node that comes back later removes the probe then.
 const REMOVAL: Duration = Duration::from_mins(5);
-/// The time between two looks while something else must come first.
+/// The time until the next look while another step must finish first.
 pub const SHORTLY: Duration = Duration::from_millis(300);
 
 /// A kind of the cluster that people write.
@@ -59,8 +59,8 @@ impl ReconcileContext {
         Api::all(self.client.clone())
     }
 
-    /// Reads an object, and adds a finalizer, so that the object stays until all nodes have removed its probe or rule. A copy
-    /// from a cache may be older than the last decision.
+    /// Reads an object from the API server, and adds a finalizer, so that the object stays until all nodes have removed its
+    /// probe or rule. A copy from a cache may be older than the last decision.
     pub async fn held<K: Wished>(&self, name: &str) -> kube::Result<Option<K>> {
         let objects: Api<K> = self.all();
         let Some(object) = objects.get_opt(name).await? else { return Ok(None) };
@@ -74,7 +74,7 @@ impl ReconcileContext {
         objects.patch(name, &PatchParams::default(), &patch).await.map(Some)
     }
 
-    /// Writes a status. It fails if somebody has changed the object meanwhile: then another look follows.
+    /// Writes a status. Fails if somebody has changed the object since it was read: then another look follows.
     pub async fn write_status<K: Wished>(&self, object: &K, status: &impl Serialize) -> kube::Result<()> {
         let patch = json!({
             "apiVersion": K::api_version(&()), "kind": K::kind(&()),
@@ -86,7 +86,7 @@ impl ReconcileContext {
         objects.patch_status(&object.name_any(), &apply, &Patch::Apply(patch)).await.map(drop)
     }
 
-    /// Makes the revision of a rule's assignment, unless it is there.
+    /// Makes the revision of a rule's assignment, unless the revision exists.
     pub async fn write_revision(
         &self,
         assignment: &str,
@@ -131,7 +131,7 @@ impl ReconcileContext {
         Ok(())
     }
 
-    /// Deletes the other revisions of an assignment.
+    /// Deletes all revisions of an assignment except those in `kept`.
     pub async fn prune(&self, assignment: &str, kept: &[&Option<String>]) -> kube::Result<()> {
         let revisions: Api<ProbeRevision> = self.all();
         let labelled = ListParams::default().labels(&format!("{PROBE}={assignment}"));
@@ -174,7 +174,7 @@ pub fn is_late<K: Wished>(object: &K) -> bool {
     spent.is_some_and(|spent| spent >= REMOVAL)
 }
 
-/// Takes a missing object as a deleted one.
+/// Treats an error about a missing object as success: the object is deleted.
 fn without<T>(done: kube::Result<T>) -> kube::Result<()> {
     match done {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -182,7 +182,7 @@ fn without<T>(done: kube::Result<T>) -> kube::Result<()> {
     }
 }
 
-/// The consequence of a look that failed.
+/// Returns the time of the next look after a look that failed.
 #[expect(clippy::needless_pass_by_value, reason = "the controller gives them")]
 pub fn again<K: Wished>(object: Arc<K>, error: &kube::Error, _: Arc<ReconcileContext>) -> Action {
     let is_conflict = matches!(error, kube::Error::Api(status) if status.code == 409);

@@ -19,11 +19,11 @@ use twinprobe_streams::{
 
 use crate::judge::options::DaemonAccess;
 
-/// The time between two questions for the daemons.
+/// The time between two requests for the list of daemons.
 const LOOK: Duration = Duration::from_secs(5);
-/// The most rules at once: each has a thread and memory of its own.
+/// The most rules that run at once: each rule has a thread and memory of its own.
 const MOST: usize = 16;
-/// The time before a rule begins again whose task has failed.
+/// The pause before a rule whose task has failed begins again.
 const REST: Duration = Duration::from_secs(30);
 /// The endpoints that the API server returns at once.
 const PAGE: usize = 500;
@@ -40,12 +40,12 @@ pub struct Judges {
 
 #[derive(Default)]
 struct JudgesState {
-    /// The daemons by their nodes; unknown before the first list.
+    /// The daemons by their nodes; `None` before the first list.
     daemons: Option<DaemonList>,
     /// The existing rules, whether they run or not.
     names: BTreeSet<String>,
     runs: BTreeMap<String, JudgedRun>,
-    /// The ends of rules by a failure of this program.
+    /// The rules whose tasks have failed, each with the time of the failure.
     failed: BTreeMap<String, Instant>,
 }
 
@@ -108,7 +108,7 @@ impl Judges {
         }
     }
 
-    /// Takes a list. Rules look at a new list.
+    /// Takes a new list of daemons, which all rules then look at.
     fn know(&self, daemons: DaemonList) {
         let mut state = self.state.lock();
         if state.daemons.as_ref() == Some(&daemons) {
@@ -176,8 +176,8 @@ impl Judges {
         }
     }
 
-    /// Stops a rule, and ends its actions at all daemons. Returns the daemons with possible remains; `None`
-    /// while the daemons are unknown.
+    /// Stops a rule, and ends its actions at all daemons. Returns the daemons that may still have such actions;
+    /// `None` while the daemons are unknown.
     pub async fn withdraw(&self, rule: &str) -> Option<BTreeMap<String, String>> {
         self.stop(rule).await;
         let daemons = self.daemons(rule)?;
@@ -196,7 +196,7 @@ impl Judges {
     }
 }
 
-/// Asks for a look at the object at each new state of its rule, and at the end of the rule.
+/// Requests a look at the rule's object after each new state of the rule, and at its end.
 async fn tell(
     mut standing: watch::Receiver<RuleStanding>,
     assignment: String,

@@ -1,4 +1,4 @@
-//! One look at one rule over the fleet: the demands of its object, the state of the rule that runs, and the writes that follow.
+//! One look at one rule over the fleet: the wishes in its object, the state of the running rule, and the writes that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::objects::rule::MonitoringRule;
 const LATER: Duration = Duration::from_secs(31);
 const NO_NODE: &str = "no daemon has answered yet";
 
-/// Looks at a rule that obeys all rules for rules.
+/// Looks at a rule whose object has no mistake.
 pub async fn judge(
     context: &ReconcileContext,
     judges: &Judges,
@@ -98,7 +98,7 @@ fn order(
     }
 }
 
-/// Ends everything of an earlier revision or scope. From now on windows are judged by this revision.
+/// Ends everything of an earlier revision or scope. From now on the operator judges windows by this revision.
 async fn begin(
     context: &ReconcileContext,
     judges: &Judges,
@@ -134,7 +134,7 @@ async fn write(
     Ok(Action::await_change())
 }
 
-/// Adds the state of the rule that runs.
+/// Adds the state of the running rule to a status.
 fn shown(standing: RuleStanding, judged: JudgedRule) -> JudgedRule {
     let failure = |node, stage: &str, reason| FleetFailure { node, stage: stage.to_owned(), reason };
     let absent = standing.absent.into_iter().map(|(node, fault)| failure(node, fault.stage, fault.reason));
@@ -175,7 +175,7 @@ fn news(before: &FleetRuleStatus, status: &FleetRuleStatus) -> Vec<FleetNews> {
     news
 }
 
-/// Ends the actions of a rule over the fleet, if the object is or was one.
+/// Ends the actions of a rule, if the object is, or was, a rule over the fleet.
 pub async fn leave(context: &ReconcileContext, object: &MonitoringRule) -> Withdrawal {
     let was = object.status.as_ref().is_some_and(|status| status.since.is_some());
     let name = object.name_any();
@@ -202,14 +202,13 @@ pub async fn leave(context: &ReconcileContext, object: &MonitoringRule) -> Withd
 pub enum Withdrawal {
     /// The nodes have nothing of the rule any more.
     Whole,
-    /// Daemons did not answer.
+    /// Some daemons did not answer.
     Partial,
     /// The daemons are not known yet.
     Later,
 }
 
-/// The firing and the end that the object remembers. Daemons do not remember the firings of rules that only
-/// notify.
+/// Returns the firing and the end that the object records. Daemons do not record the firings of rules that only notify.
 fn events(status: &FleetRuleStatus) -> Vec<FleetEvent> {
     let event = |time: &Option<String>, has_begun| {
         time.as_deref().map(|time| FleetEvent { end: nanoseconds(time), has_begun })

@@ -24,9 +24,9 @@ use crate::objects::nodes::ProbeAssignment;
 
 /// The time between two looks at a probe whose cost is not known yet.
 pub const SOON: Duration = Duration::from_millis(500);
-/// The time between two looks at a probe at rest.
+/// The time between two looks at a probe that needs nothing.
 pub const REST: Duration = Duration::from_secs(10);
-/// The room for changes that wait for the agent; if it is full, the watch waits, too.
+/// The number of changes that may wait for the agent; if that many wait, the watch waits as well.
 const CHANGES: usize = 64;
 
 /// The agent of one node.
@@ -37,17 +37,17 @@ pub struct NodeAgent {
     pub server: Arc<ApiServer>,
     pub daemon: Client,
     pub folder: NodeFolder,
-    /// The node's labels; before them the agent can't know the probes for the node.
+    /// The node's labels; `None` until they are known, and with them the probes for the node.
     pub labels: Option<BTreeMap<String, String>>,
     pub held: BTreeMap<String, HeldProbe>,
     pub pending: BTreeMap<String, Pending>,
-    /// True if the node's kernel has XDP programs for packets of several buffers; `None` until the daemon was asked.
+    /// Whether the node's kernel has XDP programs for packets of several buffers; `None` before the daemon was asked.
     pub frags: Option<bool>,
     /// The time of the next look at each probe.
     due: BTreeMap<String, Instant>,
 }
 
-/// Runs the agent until it is told to end. Probes stay.
+/// Runs the agent until it is told to end. Probes continue to run after that.
 pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
     let server = Arc::new(ApiServer::new(&options.server)?);
     let folder = NodeFolder::open(&options.state_dir)?;
@@ -99,7 +99,7 @@ pub async fn run_node(options: NodeOptions) -> anyhow::Result<()> {
 }
 
 impl NodeAgent {
-    /// Waits for a change or the next look at a probe, and takes the changes that have come meanwhile.
+    /// Waits for a change or for the time of the next look at a probe, and takes the changes that arrive until then.
     async fn next_change(
         &mut self,
         assigned: &mut Receiver<Seen<ProbeAssignment>>,
@@ -136,13 +136,14 @@ impl NodeAgent {
         }
     }
 
-    /// Accepts an assignment, or its removal.
+    /// Takes over an assignment, or its removal.
     fn assign(&mut self, name: &str, assignment: Option<ProbeAssignment>) {
         let held = self.held.entry(name.to_owned()).or_default();
         let uid = assignment.as_ref().and_then(|it| it.metadata.uid.clone());
         let assignment = assignment.map(|assignment| assignment.spec.0);
         if uid.is_some() && held.uid != uid {
-            // Somebody has deleted the object and made a new one. The reports were deleted with it.
+            // Somebody has deleted the object and made a new one with the same name. The reports were deleted with the old
+            // object.
             held.reported = None;
             held.uid = uid;
         }
@@ -161,7 +162,7 @@ impl NodeAgent {
             Seen::One(one) => Some(one),
             Seen::Gone(_) => None,
         };
-        // A missing node has no labels to select it by. The probes of the node stay until its return.
+        // A missing node has no labels that select probes. The node's probes stay until the node returns.
         let Some(node) = node else { return };
         let labels = node.metadata.labels.unwrap_or_default();
         if self.labels.as_ref() != Some(&labels) {
@@ -173,7 +174,7 @@ impl NodeAgent {
         }
     }
 
-    /// Puts off the next look at a probe or rule until then.
+    /// Sets the time of the next look at a probe or rule to `then`.
     pub fn look_at(&mut self, name: &str, then: Instant) {
         self.due.insert(name.to_owned(), then);
     }
@@ -204,7 +205,8 @@ impl NodeAgent {
         }
     }
 
-    /// Returns the time until the next attempt. The API server has the requests of all nodes, and the daemon has this agent's.
+    /// Returns the time until the next attempt. The API server serves the requests of all nodes, while the daemon serves only
+    /// this agent.
     fn wait_after(&mut self, name: &str, error: &anyhow::Error) -> Duration {
         match error.downcast_ref::<ApiServerError>() {
             Some(_) => self.pending.entry(name.to_owned()).or_default().put_off(),
@@ -212,7 +214,7 @@ impl NodeAgent {
         }
     }
 
-    /// Writes the record of a probe. After a failure it stays in memory, and is written with the next change.
+    /// Writes the record of a probe to disk. After a failure the record stays in memory, and is written with the next change.
     pub fn keep(&self, name: &str) {
         let Some(held) = self.held.get(name) else { return };
         if let Err(error) = self.folder.keep(name, held) {

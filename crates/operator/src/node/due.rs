@@ -1,4 +1,4 @@
-//! When a report is due. At rest a node writes nothing.
+//! The times of reports. A node whose probes do not change writes nothing.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use twinprobe_api::{NodeReport, NodeState};
 
 use crate::node::follow::{pause, random};
 
-/// The time for which a daemon without answers counts as starting.
+/// The time for which a daemon that does not answer counts as starting.
 pub const STARTING: Duration = Duration::from_secs(20);
-/// The time after which a node reports that the probe runs, even if the probe has not closed its windows.
+/// The time after which a node reports a running probe, even if the probe has not closed its windows.
 const EARLY: Duration = Duration::from_secs(10);
 /// The shortest time between two reports that differ only in the cost.
 const COST: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ pub struct Pending {
     pub revision: String,
     /// The time since which the present revision runs here, as far as the agent knows.
     pub since: Instant,
-    /// The revision whose configuration was put last, and the renewal of the assignment at that time.
+    /// The revision whose configuration the agent has put last, and the assignment's renewal at that time.
     pub put: Option<(String, Option<String>)>,
     /// The refusal of a revision, and the time of the next attempt.
     pub refused: Option<(NodeReport, Instant)>,
@@ -49,8 +49,8 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// Puts the report off until a random moment, if it is not yet put off. Returns the time until then; `None` if the report may
-    /// be written now.
+    /// Puts the report off until a random moment, unless the report is put off already. Returns the time until then; `None` if
+    /// the report may be written now.
     pub fn wait_to_report(&mut self, jitter: Duration) -> Option<Duration> {
         let at = *self.report_at.get_or_insert_with(|| Instant::now() + random(jitter));
         let rest = at.saturating_duration_since(Instant::now());
@@ -61,8 +61,8 @@ impl Pending {
         (self.report_at, self.written, self.failures) = (None, Some(Instant::now()), 0);
     }
 
-    /// Returns the time until the next request after one that the API server had no time for. A report waits as long. Each
-    /// failure in a row makes the time longer.
+    /// Returns the pause after a request that the API server had no time for. A report waits equally long. Each failure in a
+    /// row makes the pause longer.
     pub fn put_off(&mut self) -> Duration {
         self.failures += 1;
         let wait = SHORTEST + random(pause(self.failures));
@@ -72,8 +72,8 @@ impl Pending {
         wait
     }
 
-    /// Keeps a refusal, and sets the time of the next attempt. After a fault of the probe the next attempt is
-    /// minutes later; a full disk may have room soon.
+    /// Keeps a refusal, and sets the time of the next attempt. After a fault of the probe the next attempt comes minutes
+    /// later. After a full disk it comes sooner.
     pub fn refuse(&mut self, report: NodeReport) {
         self.refusals += 1;
         let again = match report.state {
@@ -83,7 +83,7 @@ impl Pending {
         self.refused = Some((report, Instant::now() + again));
     }
 
-    /// Begins anew for another revision, or after a PUT of the revision.
+    /// Begins with another revision, or again after a PUT of the same revision.
     pub fn begin(&mut self, revision: &str) {
         let Self { put, written, .. } = std::mem::take(self);
         (self.put, self.written, self.revision) = (put, written, revision.to_owned());
@@ -150,7 +150,7 @@ mod tests {
         pending.refuse(NodeReport { state: NodeState::Refused, ..running(0, 5.0) });
         assert!(pending.refused.as_ref().is_some_and(|(_, again)| *again > Instant::now()));
         assert!(pending.wait_to_report(Duration::from_hours(1)).is_some() && pending.report_at.is_some());
-        // Failures put the report off as well, and further each time.
+        // Failures put the report off as well, and each further failure puts it off for longer.
         let waits: Vec<Duration> = (0..50).map(|_| pending.put_off()).collect();
         assert!(waits.iter().all(|wait| *wait < SHORTEST + pause(u32::MAX)), "{waits:?}");
         assert!(waits.iter().max() > Some(&pause(1)), "{waits:?}");

@@ -1,4 +1,5 @@
-//! The orders of a node, on its disk: it continues with them while the API server is away, and knows after days which probes are its own.
+//! The assignments of a node, on its disk. With them, the node continues while the API server is away, and later still recognizes
+//! its own probes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,11 +20,11 @@ const PROBES: &str = "probes";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HeldProbe {
-    /// The identity of the assignment: a new assignment with an old name has another identity.
+    /// The identity of the assignment's object: a new object with an old name has another identity.
     pub uid: Option<String>,
     /// The assignment; without it, the probe must be removed.
     pub assignment: Option<AssignmentSpec>,
-    /// The revisions that the node has fetched and may need again. A probe with one of them is the node's own.
+    /// The revisions that the node has fetched and may need again. A probe with one of these revisions is the node's own probe.
     pub revisions: BTreeMap<String, RevisionSpec>,
     /// The last report that the API server has taken.
     pub reported: Option<NodeReport>,

@@ -1,4 +1,4 @@
-//! Objects as they come and go: a list, then a watch that continues where the last one ended.
+//! Objects, as they are created, changed and deleted: a list, then a watch that continues where the last watch ended.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
@@ -14,19 +14,20 @@ use crate::node::server::{ApiServer, ApiServerError};
 
 /// The longest time between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The longest time before a watch that the server has cut continues. A server that ends cuts those of all nodes at once.
+/// The longest pause after a watch that the server has cut. A server that ends cuts the watches of all nodes at once.
 const CUT: Duration = Duration::from_secs(5);
-/// The difference between the clocks of server and node: a watch that ends at most this early has ended in time.
+/// The largest assumed difference between the clocks of server and node: a watch that ends earlier by at most this
+/// time has ended normally.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// The objects to follow.
 #[derive(Clone, Debug)]
 pub struct Followed {
-    /// The path of their kind.
+    /// The path of the objects' kind at the API server.
     pub path: String,
-    /// The field that they have, such as `metadata.name=n1`.
+    /// The selector of the objects by a field, such as `metadata.name=n1`.
     pub fields: Option<String>,
-    /// True if the agent asks only for their metadata.
+    /// True if the agent requests only the metadata of the objects.
     pub is_metadata: bool,
 }
 
@@ -50,7 +51,7 @@ impl<K: kube::Resource + DeserializeOwned + Clone> Described for K {
     }
 }
 
-/// Follows objects until the receiver of the changes has ended. After failures the attempts are spread, so
+/// Follows objects until the receiver of the changes has ended. After failures the attempts have random pauses, so
 /// that not all nodes reconnect at the same moment.
 pub async fn follow<K: Described>(server: &ApiServer, what: &Followed, changes: &Sender<Seen<K>>) {
     let mut version: Option<String> = None;
@@ -90,13 +91,13 @@ pub fn pause(failures: u32) -> Duration {
     Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(LONGEST)
 }
 
-/// Returns a random part of a time.
+/// Returns a random time of at most `most`.
 pub fn random(most: Duration) -> Duration {
     let hash = RandomState::new().build_hasher().finish();
     most.mul_f64(hash as f64 / u64::MAX as f64)
 }
 
-/// The place in the changes that a list or watch has reached.
+/// The version of the objects that a list or watch has reached.
 struct WatchPlace {
     version: String,
     /// True if a watch has ended before its time.
@@ -118,14 +119,14 @@ async fn listed<K: Described>(
     Ok(WatchPlace { version, is_cut: false })
 }
 
-/// Watches from a version. Returns the place from which the next watch continues.
+/// Watches from a version. Returns the version from which the next watch continues.
 async fn watched<K: Described>(
     server: &ApiServer,
     what: &Followed,
     from: &str,
     changes: &Sender<Seen<K>>,
 ) -> Result<WatchPlace, ApiServerError> {
-    // The server ends each watch after a random time, so that not all nodes come back at the same moment.
+    // The server ends each watch after a random time, so that not all nodes reconnect at the same moment.
     let minutes = Duration::from_secs(300);
     let seconds = (minutes + random(minutes)).as_secs();
     let ends = Instant::now() + Duration::from_secs(seconds);

@@ -20,19 +20,20 @@ use crate::node::follow::{Described, Followed, Seen, follow, pause};
 use crate::node::server::ApiServer;
 use crate::node::services::ServiceTable;
 
-/// The time in which changes become one table: a pod changes several times in its first second.
+/// The time for which changes are gathered into one table: a pod changes several times in its first second.
 const TOGETHER: Duration = Duration::from_millis(30);
-/// The time between questions whether the daemon still has the table.
+/// The time between two requests that check whether the daemon still has the table.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The longest wait of a table for the labels of namespaces. Without them, pods that need them are not
-/// selected.
+/// The longest time that a table waits for the labels of namespaces. Without these labels, pods that are
+/// selected by them are missing.
 const NAMESPACES: Duration = Duration::from_secs(10);
 /// The most pods that a daemon accepts.
 const MOST: usize = 1024;
-/// Changes that wait.
+/// The number of changes that may wait.
 const CHANGES: usize = 64;
 
-/// The annotations of a pod that the kubelet has from a file. Its cgroup is named by the hash of the file.
+/// The annotation of a pod that the kubelet has read from a file. The hash of the file names the cgroup of
+/// such a pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const HASH: &str = "kubernetes.io/config.hash";
 const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -98,7 +99,7 @@ impl PodFollower {
 
     /// Follows the pods of a node until the agent ends.
     pub async fn run(mut self, node: &str) {
-        // A pod that has ended has no processes.
+        // A pod that has ended has no processes, so it is not followed.
         let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
         let all = Followed { path: Pod::url_path(&(), None), fields: Some(fields), is_metadata: true };
         let mut pods = Some(self.watch(all));
@@ -187,7 +188,7 @@ impl PodFollower {
         self.change();
     }
 
-    /// Reports a change to the daemon, together with others that follow soon.
+    /// Reports a change to the daemon, together with changes that follow soon.
     fn change(&mut self) {
         if self.failures == 0 {
             self.due = self.due.min(Instant::now() + TOGETHER);
@@ -204,7 +205,7 @@ impl PodFollower {
         }
         let Some(table) = self.table() else { return };
         let done = match &self.told {
-            // The daemon may have a new, empty state.
+            // The daemon may have started again with an empty state.
             Some(told) if *told == table && self.has(&table).await => Ok(()),
             _ => self.daemon.put_pods(&table).await.map(drop),
         };
@@ -281,7 +282,7 @@ fn workload(pod: &ObjectMeta) -> Option<Workload> {
     let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
     match (&*owner.kind, deployment) {
         ("ReplicaSet", Some(name)) => Some(Workload { kind: "Deployment".to_owned(), name: name.to_owned() }),
-        // Pods that the kubelet has from files belong to the node.
+        // Pods that the kubelet reads from files belong to the node.
         ("Node", _) => None,
         (kind, _) => Some(Workload { kind: kind.to_owned(), name: owner.name.clone() }),
     }

@@ -55,8 +55,8 @@ impl NodeAgent {
         let name = rule_of(assignment).unwrap_or(assignment);
         let message = format!("fleet: revision {revision}");
         let node = self.options.node_name.clone();
-        // The API server has checked the configurations within the rule. It has checked neither templates nor
-        // changed probes.
+        // The API server has checked the configurations within the rule, but neither templates nor changed
+        // probes.
         let client = if rule.may_enforce() { self.daemon.clone() } else { self.daemon.at_most("operator") };
         let done = match client.put_rule(name, rule, Some(&message)).await {
             Ok(answer) => answer.read(),
@@ -94,7 +94,8 @@ impl NodeAgent {
         Ok(())
     }
 
-    /// Tries the rules again that the daemon has refused: by now, the probe that a rule watches may exist.
+    /// Tries again to put the rules that the daemon has refused: the probe that a rule watches may exist
+    /// now.
     pub fn try_rules_again(&mut self) {
         let rules = self.held.iter().filter(|(_, held)| held.kind() == RevisionKind::Rule);
         let names: Vec<String> = rules.map(|(name, _)| name.clone()).collect();

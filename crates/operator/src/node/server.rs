@@ -21,8 +21,8 @@ use crate::node::options::ApiServerOptions;
 #[derive(Debug)]
 pub struct ApiServer {
     http: reqwest::Client,
-    /// The turn of a request, until its answer begins. Requests that begin while no connection is there would open one each, and
-    /// their watches would keep these connections.
+    /// The lock for a request until its answer begins. Without it, requests that begin while there is no connection would open
+    /// one connection each, and their watches would keep these connections.
     turn: Mutex<()>,
     root: String,
     token: PathBuf,
@@ -51,7 +51,7 @@ impl ApiServerError {
         matches!(self, Self::Refused { code: 410, .. })
     }
 
-    /// Tells whether the same request may succeed later: no answer came, or the server has too much to do or begins.
+    /// Tells whether the same request may succeed later: no answer came, or the server is overloaded or starting.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Exchange(_) | Self::Refused { code: 429 | 500.., .. })
     }
@@ -62,7 +62,7 @@ impl ApiServerError {
 }
 
 impl ApiServer {
-    /// Prepares the client. Sends nothing yet.
+    /// Prepares the client. It sends nothing yet.
     pub fn new(options: &ApiServerOptions) -> anyhow::Result<Self> {
         let read = |path: &Path| std::fs::read(path).with_context(|| path.display().to_string());
         let authorities = Certificate::from_pem_bundle(&read(&options.api_ca)?)

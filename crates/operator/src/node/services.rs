@@ -1,4 +1,5 @@
-//! The Services of the cluster by their addresses, for names. The agent keeps nothing else of them.
+//! The Services of the cluster by their addresses, which give names to addresses in windows. The
+//! agent keeps no other facts about Services.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use crate::node::follow::{Followed, Seen};
 
 /// The most Services that a daemon accepts.
 const MOST: usize = 4_096;
-/// The most addresses of a Service: one of each version of IP.
+/// The most addresses of a Service: one IPv4 address and one IPv6 address.
 const ADDRESSES: usize = 2;
 
 type ServiceName = (String, String);
@@ -20,7 +21,7 @@ type ServiceName = (String, String);
 #[derive(Debug, Default)]
 pub struct ServiceTable {
     known: BTreeMap<ServiceName, Vec<IpAddr>>,
-    /// True once the log says that there are too many.
+    /// True once a warning about too many Services was logged.
     is_told: bool,
 }
 
@@ -74,7 +75,8 @@ fn described(service: Service) -> Option<(ServiceName, Vec<IpAddr>)> {
     let name = (service.metadata.namespace?, service.metadata.name?);
     let spec = service.spec.unwrap_or_default();
     let addresses = spec.cluster_ips.or(spec.cluster_ip.map(|address| vec![address])).unwrap_or_default();
-    // A Service without an address has the text `None`; the type ExternalName has no address.
+    // A Service without an address has the text `None` as its address. A Service of type
+    // ExternalName has no address field.
     Some((name, addresses.iter().filter_map(|address| address.parse().ok()).take(ADDRESSES).collect()))
 }
 

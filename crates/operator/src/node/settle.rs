@@ -28,7 +28,8 @@ const WITHOUT_PODS: &str = "the probe goes to pods, and the agent of this node d
                             which starts it with --pods";
 
 impl NodeAgent {
-    /// Looks at a probe. Returns the time until the next look, `None` if only a change can lead to something new.
+    /// Looks at a probe. Returns the time until the next look; `None` if nothing can change without a message from a
+    /// watch.
     pub async fn settle(&mut self, name: &str) -> anyhow::Result<Option<Duration>> {
         let Some(held) = self.held.get(name) else { return Ok(None) };
         let Some(assignment) = held.assignment.clone() else {
@@ -36,7 +37,8 @@ impl NodeAgent {
         };
         let Some(labels) = &self.labels else { return Ok(None) };
         let revision = match wanted(&assignment, &self.options.node_name, labels) {
-            // The daemon ends the probe itself. The agent puts nothing until somebody renews the lease.
+            // The daemon removes the probe itself at the end of its lease. The agent does not put it again until
+            // somebody renews the lease.
             Wanted::Revision(_) if is_over(&assignment, Timestamp::now()) => return Ok(Some(REST)),
             Wanted::Revision(revision) => Some(revision.to_owned()),
             Wanted::Nothing | Wanted::NotSelected => None,
@@ -95,7 +97,8 @@ impl NodeAgent {
         }
     }
 
-    /// Returns the configuration of a revision as this node puts it: with the objects for its kernel, if there are any.
+    /// Returns the configuration of a revision as this node puts it, with objects for the node's kernel if the revision
+    /// has some.
     async fn form(&mut self, spec: &RevisionSpec) -> Result<serde_json::Result<ConfigDocument>, ClientError> {
         let objects = spec.compiled.iter().flat_map(|compiled| &compiled.objects);
         let frags = match self.frags {
@@ -110,7 +113,7 @@ impl NodeAgent {
         Ok(for_node(spec, NodeMachine { architecture: std::env::consts::ARCH, frags }))
     }
 
-    /// Reports a daemon without answers, unless the daemon may still be starting.
+    /// Reports that the daemon does not answer, unless it may still be starting.
     fn unanswered(&self, name: &str, revision: &str, error: ClientError) -> anyhow::Result<NodeReport> {
         let pending = self.pending.get(name);
         if pending.is_some_and(|pending| pending.since.elapsed() < STARTING) {
@@ -119,7 +122,7 @@ impl NodeAgent {
         Ok(self.failed(name, revision, "daemon", with_causes(&error)))
     }
 
-    /// Asks the daemon for its revision, and sends the wanted revision if they differ.
+    /// Reads the revision that the daemon has, and sends the wanted revision if the two differ.
     async fn compare(
         &mut self,
         name: &str,
@@ -145,7 +148,7 @@ impl NodeAgent {
                 }
             }
             Ok(NodeAnswer::Other(_)) if self.is_changed(name, Some(revision)).await? => {
-                // The rule changes it back.
+                // A rule of this node has changed the probe, and changes it back later.
                 return Ok(self.held.get(name).and_then(|held| held.reported.clone()).unwrap_or_default());
             }
             Ok(NodeAnswer::Other(status))
@@ -183,7 +186,7 @@ impl NodeAgent {
         }
     }
 
-    /// Puts a revision into the daemon. Returns the report of a refusal.
+    /// Puts a revision into the daemon. Returns a report if the daemon refuses the revision.
     async fn put(
         &mut self,
         name: &str,
@@ -263,7 +266,7 @@ impl NodeAgent {
         Ok(())
     }
 
-    /// Reports when due. Returns the time until the next look.
+    /// Writes a report if one is due. Returns the time until the next look.
     async fn report(
         &mut self,
         name: &str,
@@ -275,7 +278,7 @@ impl NodeAgent {
         let rest = if is_settled { REST } else { SOON };
         let last = self.held.get(name).and_then(|held| held.reported.clone());
         if let Some(last) = last.as_ref().filter(|last| last.revision == report.revision) {
-            // Only reports with judged windows count failed insertions.
+            // Only reports about judged windows contain the number of failed insertions.
             report.failed_inserts = report.failed_inserts.max(last.failed_inserts);
         }
         let jitter = self.options.longest_jitter();
@@ -294,7 +297,7 @@ impl NodeAgent {
         let request = Request::new(ProbeReport::url_path(&(), None));
         let request = request.patch(&self.report_name(name), &apply, &Patch::Apply(&object))?;
         if let Some(held) = self.held.get_mut(name).filter(|held| !held.has_report) {
-            // The note precedes the report, so that the agent deletes the report in any case.
+            // The record is written before the report, so that the agent deletes the report later in any case.
             held.has_report = true;
             self.keep(name);
         }

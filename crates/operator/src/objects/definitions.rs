@@ -1,4 +1,4 @@
-//! The definitions of the kinds, as the API server takes them.
+//! The definitions of the kinds, in the form that the API server takes.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -114,7 +114,8 @@ fn with_rules(definition: &CustomResourceDefinition, rules: Vec<FieldRule>) -> s
     Ok(definition)
 }
 
-/// Replaces the formats that the API server does not know: clients would warn of each.
+/// Replaces the formats that the API server does not know: otherwise clients would show a warning
+/// for each.
 fn formats(value: &mut Value) {
     match value {
         Value::Object(fields) => {

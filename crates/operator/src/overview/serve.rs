@@ -1,4 +1,5 @@
-//! The addresses of the overview. It has no credentials, so that it listens on this machine only: `kubectl port-forward` leads there.
+//! The addresses of the overview. The overview requires no credentials, so it listens on this machine only: people reach it
+//! through `kubectl port-forward`.
 
 use std::net::SocketAddr;
 

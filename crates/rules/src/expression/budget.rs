@@ -1,8 +1,9 @@
-//! The limits on the expressions of a rule together: each costs a parser when it is checked, and walks over windows later.
+//! The limits for all expressions of a rule together. Each expression costs the run of a parser when it is checked, and
+//! later walks over windows.
 
 use super::fault::ExpressionFault;
 
-/// The most expressions of a rule. A template has a budget of its own.
+/// The most expressions of a rule. A template has separate limits.
 const MOST_EXPRESSIONS: usize = 64;
 /// The most numbers of windows that these expressions read.
 const MOST_READINGS: usize = 64;

@@ -10,12 +10,13 @@ use super::reading::{Kind, MetricQuestion, Question, Reading, WindowFunction};
 use crate::fields;
 use twinprobe_ebpf_common::window::shape::WindowShape;
 
-/// The most questions of an expression: each reads all entries of a metric.
+/// The most values that an expression may take from windows. Each value costs a walk over all entries of a metric.
 const MOST_QUESTIONS: usize = 16;
 /// The deepest tree: its evaluation recurses for each level.
 const DEEPEST: usize = 64;
 
-/// The function that lets a finite number through. Without it, a division by 0 would be larger than each limit.
+/// The function that lets only finite numbers pass. Without it, the result of a division by 0 would be larger than each
+/// limit.
 pub const FINITE: &str = "finite";
 
 type Checked = Result<(IdedExpr, Kind), ExpressionFault>;
@@ -31,7 +32,8 @@ pub struct Checker<'a> {
     pub readings: Vec<Reading>,
 }
 
-/// The name of the variable with the answer to a question. No expression can name it, since all names are checked.
+/// Returns the name of the variable for a value from windows. No expression can contain this name, because all names
+/// are checked.
 pub fn variable(question: usize) -> String {
     format!("answer{question}")
 }

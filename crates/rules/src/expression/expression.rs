@@ -24,13 +24,13 @@ pub struct Expression {
     depth: usize,
 }
 
-/// The depth of trees from which on the evaluation gets a large stack.
+/// The depth of a tree from which on its evaluation gets a large stack.
 const DEEP: usize = 16;
 
 /// The reason why an expression has no value in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoValue {
-    /// The expression needs the window before, which is missing.
+    /// The expression needs the previous window, which is missing.
     Previous,
     /// The expression divides by 0, or a number in it is too large.
     Number,
@@ -46,7 +46,7 @@ impl fmt::Display for NoValue {
 }
 
 impl Expression {
-    /// The type of the value.
+    /// Returns the type of the value.
     pub const fn kind(&self) -> Kind {
         self.kind
     }

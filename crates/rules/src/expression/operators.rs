@@ -13,7 +13,7 @@ pub enum Operands {
     Ordered,
     /// Two of one kind.
     Alike,
-    /// A text, and another one in brackets after the name.
+    /// A text, and another text in brackets after the operator's name.
     Texts,
 }
 

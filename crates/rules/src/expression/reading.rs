@@ -24,7 +24,7 @@ impl Kind {
     }
 }
 
-/// A function over the entries of a metric. Without entries, numbers are 0 and a key is empty.
+/// A function over the entries of a metric. If there are no entries, numbers are 0 and a key is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowFunction {
     Sum,
@@ -62,16 +62,16 @@ impl WindowFunction {
     }
 }
 
-/// A question to a window.
+/// A value that an expression takes from a window.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
     /// The length of the window in seconds.
     Seconds,
     /// The number of the window.
     Number,
-    /// The numbers differ from the wire.
+    /// True if the numbers of the window differ from those on the wire.
     Approximate,
-    /// The windows that were lost before this one.
+    /// The number of windows that were lost before this window.
     Lost,
     Metric(MetricQuestion),
 }
@@ -108,7 +108,7 @@ impl Selector {
     }
 }
 
-/// A question about a window: about the judged one, or about the one before it.
+/// A value from a window: from the judged window, or from the previous one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     pub of_previous: bool,

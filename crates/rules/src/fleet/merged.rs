@@ -9,8 +9,9 @@ use twinprobe_ebpf_common::field::plan::Scalar;
 use twinprobe_ebpf_common::metric::distribution::{Distributions, PERCENTILES};
 use twinprobe_ebpf_common::{MergeRule, MergeRules};
 
-/// Returns a document with the sums of the windows. Its number is that of the period, its length that of a period. The
-/// names of numbers decide how they join; in expressions they become floating-point numbers anyway.
+/// Returns a document with the sums of the windows. The document has the number and the length of the period.
+/// The name of a number decides how numbers with this name are merged. A large sum may become a
+/// floating-point number, as all numbers do in expressions.
 pub fn merged(windows: &[&Value], period: u64, length: Duration) -> Value {
     let lost: u64 = windows.iter().filter_map(|window| window["window"]["lost_windows"].as_u64()).sum();
     let nanoseconds = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
@@ -44,7 +45,7 @@ pub fn merged(windows: &[&Value], period: u64, length: Duration) -> Value {
 
 /// Adds the percentiles of a histogram, which follow from the sums of its slots, as in documents of daemons.
 fn summarize(metric: &mut Value) {
-    // A count above 2^64 is a float here, and near enough.
+    // A count above 2^64 is a float here, which is precise enough.
     let number =
         |count: &Value| count.as_u64().map_or_else(|| count.as_f64().unwrap_or_default() as u128, u128::from);
     let Some(all) = Distributions::of_metric(metric, number) else { return };
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(whole["egress"]["load"]["entries"], json!([{ "value": 1.5 }]));
     }
 
-    /// A node with few slow answers and one with many fast ones: the percentiles are those of all answers.
+    /// One node has few slow answers, and another one many fast answers: the percentiles are those of all answers.
     #[test]
     fn percentiles_are_those_of_all_values() {
         let window = |slots: &[(u64, u64)]| {

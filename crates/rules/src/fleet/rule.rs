@@ -37,7 +37,8 @@ pub struct FleetEvent {
 #[derive(Debug)]
 pub struct PeriodDecision {
     pub decision: Option<Decision>,
-    /// Empty unless the rule fires. Actions have the names of templates: each node has templates of its own.
+    /// The actions; empty unless the rule fires. They contain the names of templates, because each node has its own
+    /// templates.
     pub actions: Result<Vec<RuleAction>, String>,
     /// The values for templates, if the rule fires.
     pub values: Option<Arc<PeriodValues>>,
@@ -47,7 +48,7 @@ pub struct PeriodDecision {
     pub missing: Option<MissingValue>,
 }
 
-/// A rule with its memory.
+/// A rule with its state.
 #[derive(Debug)]
 pub struct FleetRule {
     rule: Rule,
@@ -98,7 +99,7 @@ impl FleetRule {
         if findings.is_empty() { Ok(()) } else { Err(findings.into()) }
     }
 
-    /// A rule over windows of this shape and length that continues from `state`.
+    /// Makes a rule over windows of this shape and length, which continues from `state`.
     pub fn new(
         document: RuleDocument,
         shape: WindowShape,
@@ -218,22 +219,22 @@ pub fn state_before(events: &[FleetEvent], period: u64, length: Duration, action
     state
 }
 
-/// The reason that daemons note for a rule's actions. The next process recognizes the actions by it.
+/// Returns the reason that daemons record for a rule's actions. The next process recognizes the actions by it.
 pub fn reason(rule: &str, end: i64) -> String {
     let time = Timestamp::from_nanosecond(end.into()).unwrap_or_default();
     format!("fleet rule {rule}, {time}")
 }
 
-/// The end of the reason for a change that the rule takes back.
+/// The end of the reason for a change that the rule has reverted.
 const BACK: &str = ", taken back";
 
-/// The reason that daemons note when a rule takes a change back.
+/// Returns the reason that daemons record when a rule reverts a change.
 pub fn reason_back(rule: &str, end: i64) -> String {
     reason(rule, end) + BACK
 }
 
 impl FleetEvent {
-    /// Reads the reason of a change; `None` for changes by others. `is_put` is true if a probe was created or
+    /// Parses the reason of a change; `None` for a change by somebody else. `is_put` is true if a probe was created or
     /// replaced.
     pub fn of_reason(reason: &str, rule: &str, is_put: bool) -> Option<Self> {
         let time = reason.strip_prefix("fleet rule ")?.strip_prefix(rule)?.strip_prefix(", ")?;

@@ -219,7 +219,7 @@ fn the_expressions_of_a_rule_are_limited_together() {
     assert_eq!(refused.field.as_deref(), Some("labels.a"));
 }
 
-/// The key of an entry may be a text that a packet has brought.
+/// The key of an entry may be a text that a packet contained.
 #[test]
 fn texts_of_packets_become_neither_code_nor_parts_of_urls() -> Result<(), String> {
     let fill = |key: &str, action: &Value| {

@@ -177,7 +177,7 @@ mod tests {
             progress.blocked();
             assert_eq!(left(&progress).map(|(left, _)| left), Some(30 - second));
         }
-        // Time without waiting bytes costs nothing.
+        // Time in which no bytes wait does not count.
         progress.taken(1);
         tokio::time::advance(Duration::from_secs(100)).await;
         progress.blocked();

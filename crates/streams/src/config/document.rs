@@ -9,7 +9,8 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object with `from` and `to`")]
 pub struct StreamDocument {
-    /// The name of the stream for daemons and receivers. It is a collector's name.
+    /// The name of the stream for daemons and receivers. Daemons know the stream as a collector of this
+    /// name.
     pub name: Option<String>,
     #[serde(default)]
     pub from: SourceDocument,
@@ -21,7 +22,7 @@ pub struct StreamDocument {
     pub rules: Vec<PathBuf>,
     /// A file with keys that sign the notifications of rules.
     pub notification_keys_file: Option<PathBuf>,
-    /// The most bytes of documents on their way, as in `32MiB`.
+    /// The most bytes of documents that are in memory at once, as in `32MiB`.
     pub memory: Option<Value>,
     /// The address of `/metrics` and `/healthz`.
     pub listen: Option<String>,
@@ -32,9 +33,9 @@ pub struct StreamDocument {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default, expecting = "an object with `servers`")]
 pub struct SourceDocument {
     pub servers: Vec<String>,
-    /// A file with a daemon on each line: URL, or NAME URL.
+    /// A file with one daemon on each line: URL, or NAME URL.
     pub servers_file: Option<PathBuf>,
-    /// True, or options: the daemons are those of a Service of Kubernetes.
+    /// True, or options. The daemons are then those of a Service of Kubernetes.
     pub kubernetes: Option<Value>,
     pub token_file: Option<PathBuf>,
     pub ca: Option<PathBuf>,

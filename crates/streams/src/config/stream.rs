@@ -21,9 +21,9 @@ use crate::sources::credentials::CredentialFiles;
 use crate::sources::daemon::DaemonAddress;
 use crate::sources::kubernetes::{KubernetesError, KubernetesOptions, KubernetesService};
 
-/// The default limit of the bytes on their way.
+/// The default limit for the bytes of documents in memory.
 const MEMORY: usize = 32 << 20;
-/// Less is not enough for one ordinary window for each receiver.
+/// The least limit for each receiver. A smaller one is not enough for a single ordinary window.
 const LEAST_MEMORY: usize = 1 << 20;
 /// The name of a stream that has none.
 const NAME: &str = "stream";
@@ -39,13 +39,13 @@ pub struct StreamConfig {
     pub servers: Vec<(String, DaemonAddress)>,
     /// The Kubernetes Service that names the daemons.
     pub kubernetes: Option<KubernetesService>,
-    /// Daemons that another part of the program knows.
+    /// Daemons that another part of the program has found.
     pub known: Option<KnownDaemons>,
     pub credentials: CredentialFiles,
     pub probes: Vec<Pattern>,
     pub destinations: Vec<Destination>,
     pub rules: Vec<NamedRule>,
-    /// The most bytes of documents on their way, to all receivers.
+    /// The most bytes of documents in memory, for all receivers together.
     pub memory: usize,
     pub listen: Option<SocketAddr>,
 }
@@ -164,7 +164,7 @@ impl StreamConfig {
 }
 
 impl StreamConfig {
-    /// Replaces the Service by its present daemons.
+    /// Replaces the Service with its present daemons.
     pub async fn resolved(mut self) -> Result<Self, KubernetesError> {
         if let Some(service) = self.kubernetes.take() {
             self.servers.extend(service.daemons().await?);

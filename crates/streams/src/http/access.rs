@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct HttpAccess {
     http: reqwest::Client,
-    /// The URL of the options, with the query of a file.
+    /// The URL in the options, with the secret part of its query added.
     url: Url,
     headers: HeaderMap,
     /// The address for errors.
@@ -66,7 +66,7 @@ impl HttpAccess {
         Ok(access)
     }
 
-    /// The URL to which the options say to post.
+    /// The URL to which messages are posted.
     pub fn url(&self) -> Url {
         self.url.clone()
     }
@@ -83,7 +83,7 @@ impl HttpAccess {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        // Headers of the configuration replace the request's own.
+        // Headers in the configuration replace the headers of the request.
         let response = request.headers(self.headers.clone()).send().await.map_err(failed)?;
         let (status, headers) = (response.status(), response.headers().clone());
         Ok(HttpAnswer { status, headers, body: response.bytes().await.map_err(failed)? })
@@ -96,7 +96,7 @@ pub fn certified(
     files: &CredentialFiles,
     is_tls: bool,
 ) -> Result<reqwest::Client, SendError> {
-    // An error means that the process already has a provider, which serves as well.
+    // An error means that the process already has a cryptographic provider, which works as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let certificates = files.certificates().map_err(|(_, message)| SendError::new(message))?;
     let built = certificates.add_to(builder, is_tls).build();
@@ -124,7 +124,7 @@ fn headers_of(path: &Path, text: &[u8]) -> Result<HeaderMap, SendError> {
     Ok(headers)
 }
 
-/// Appends the query of a file to that of a URL.
+/// Appends the query in a file to the query of a URL.
 fn add_query(url: &mut Url, more: &str) {
     let more = more.trim_start_matches('?');
     let query = url.query().filter(|query| !query.is_empty()).map(|query| format!("{query}&{more}"));

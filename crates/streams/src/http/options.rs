@@ -26,7 +26,7 @@ pub struct HttpOptions {
     pub headers: BTreeMap<String, String>,
     /// A file with further headers that are secrets, one in each line.
     pub headers_file: Option<PathBuf>,
-    /// A file with the part of the query that is secret.
+    /// A file that contains the secret part of the query.
     pub query_file: Option<PathBuf>,
 }
 

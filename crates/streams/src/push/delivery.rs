@@ -19,7 +19,7 @@ const ROUND: usize = 1 << 14;
 
 /// Points of an item.
 struct ItemLoad<'a, T> {
-    /// The place of the item in the batch.
+    /// The place of the window in the batch.
     item: usize,
     window: &'a StreamWindow,
     points: Vec<T>,
@@ -37,25 +37,25 @@ struct LoadFate {
     unreadable: Option<String>,
 }
 
-/// A batch, with the part that its receiver has stored.
+/// A batch, of which the receiver has stored a part.
 pub struct PushDelivery<'a, P: PushProtocol> {
     protocol: &'a P,
     access: &'a HttpAccess,
     options: &'a PushOptions,
-    /// The most bytes of a message. It shrinks where the receiver wants less.
+    /// The most bytes of a message. The number shrinks if the receiver wants smaller messages.
     limit: &'a mut usize,
     batch: &'a [Arc<StreamItem>],
-    /// The first item that has points left, and the rest of its document; `None` before its first piece.
+    /// The first item with unsent points, and the rest of its document; `None` before its first piece.
     next: (usize, Option<DocumentPieces<'a>>),
-    /// The points that are sent now.
+    /// The points that are sent in the present round.
     loads: Vec<ItemLoad<'a, P::Point>>,
-    /// All points of `loads`: for each the index of its load, and its index in the load.
+    /// All points of `loads`, each as the index of its load and its index in the load.
     order: Vec<(usize, usize)>,
     /// The fates of all items.
     fates: Vec<LoadFate>,
-    /// True once the receiver has taken an empty message, so that a refusal is about the data.
+    /// True once the receiver has accepted an empty message, which shows that a refusal is about the data.
     takes_messages: bool,
-    /// The receiver has decided about all items before this one.
+    /// The number of items about which the receiver has decided.
     decided: usize,
 }
 
@@ -92,13 +92,13 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         Ok(())
     }
 
-    /// Reads the points of the next round: of many small windows, or of a piece of a large one.
+    /// Reads the points of the next round, from many small windows or from a piece of a large window.
     fn load(&mut self) {
         (self.loads, self.order) = (Vec::new(), Vec::new());
         while let Some(item) = self.batch.get(self.next.0)
             && self.order.len() < ROUND
         {
-            // The protocols have no word for a gap.
+            // The protocols can't express a gap.
             let points = match &**item {
                 StreamItem::Window(window) => self.points(window).map(|points| (window, points)),
                 StreamItem::Gap(_) => None,
@@ -174,7 +174,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
         match self.posted(&self.parts(part)).await? {
             PushAnswer::Taken(None) => Ok(None),
             PushAnswer::Taken(Some((samples, reason))) => {
-                // The answer does not say which.
+                // The answer does not say which of the samples are refused.
                 self.refuse(part.start, samples, reason);
                 Ok(None)
             }
@@ -201,7 +201,7 @@ impl<'a, P: PushProtocol> PushDelivery<'a, P> {
     async fn refused(&mut self, part: &Range<usize>, reason: String) -> Result<Option<usize>, SendError> {
         let [first, last] = [part.start, part.end - 1].map(|at| self.item(at));
         if first != last {
-            // The first window of the second half.
+            // The first window in the second half of the part.
             let middle = self.item(part.start + part.len() / 2).max(first + 1);
             return Ok(part.clone().find(|at| self.item(*at) >= middle));
         }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::http::options::HttpOptions;
 use crate::receivers::kind::ReceiverUrl;
 
-/// Fewer bytes are not enough for one point with long labels.
+/// The least size of a message, which must be enough for one point with long labels.
 const LEAST_BYTES: usize = 4096;
 /// The most that common receivers take.
 const MOST_BYTES: usize = 20 << 20;
@@ -37,7 +37,7 @@ pub struct PushOptions {
     pub headers_file: Option<PathBuf>,
     /// A file with the part of the URL's query that is secret: `NAME=VALUE&...`.
     pub query_file: Option<PathBuf>,
-    /// Further labels of each sample, or attributes of the resource.
+    /// Additional labels of each sample, or additional attributes of the resource.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// The most bytes of a message before compression.
@@ -54,9 +54,9 @@ pub enum SeqPlace {
     /// The scope that the points of a window share.
     #[default]
     Scope,
-    /// Nowhere: for databases that make labels of the scope.
+    /// No place: for databases that make labels from the attributes of the scope.
     None,
-    /// Each point. In a database of time series each window then begins new series.
+    /// An attribute of each point. In a database of time series, each window then begins new series.
     Points,
 }
 
@@ -121,8 +121,8 @@ impl PushOptions {
         }
     }
 
-    /// Everything that decides where samples go: tenants also by headers or users, and databases also by
-    /// queries.
+    /// Everything that decides where samples are stored. Headers or users may select a tenant, and queries
+    /// may select a database.
     pub fn identity(&self) -> String {
         let Self { url, token_file, user, cert, headers, headers_file, query_file, labels, .. } = self;
         format!("{:?}", (url, token_file, user, cert, headers, headers_file, query_file, labels))
@@ -144,7 +144,7 @@ impl PushOptions {
         }
     }
 
-    /// The URL for logs and metrics.
+    /// Returns the URL for logs and metrics.
     pub fn address(&self) -> String {
         self.http().address().to_owned()
     }

@@ -29,10 +29,10 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// Returns a point as one line for people; `None` for a point that describes other points.
     fn shown(&self, point: &Self::Point) -> Option<String>;
 
-    /// About how many bytes a point adds to a message before compression.
+    /// Returns the approximate number of bytes that a point adds to a message before compression.
     fn size(&self, point: &Self::Point) -> usize;
 
-    /// The number of samples in a point, as the receiver counts them.
+    /// Returns the number of samples in a point, as the receiver counts them.
     fn samples(&self, point: &Self::Point) -> u64;
 
     /// Returns the body of a message with the points of these windows.
@@ -42,13 +42,13 @@ pub trait PushProtocol: Send + Sync + 'static {
     /// refuses, and the reason; `None` if it refuses none.
     fn rejected(&self, answer: &[u8]) -> Option<(u64, String)>;
 
-    /// True if the receiver will never take the same message, by the rules of the protocol.
+    /// Tells whether the receiver will never accept the same message, by the rules of the protocol.
     fn is_final(&self, status: StatusCode) -> bool;
 
     /// True if these words of a refusal mean that the receiver has later samples. Windows come in order, so the
     /// receiver also has these samples.
     fn is_repeat(&self, refusal: &str) -> bool;
 
-    /// The words of a refusal in the body of an answer.
+    /// Returns the text of a refusal, from the body of an answer.
     fn words(&self, answer: &[u8]) -> String;
 }

@@ -20,14 +20,15 @@ use crate::samples::parse;
 
 /// The time that a message waits for more windows.
 const LINGER: Duration = Duration::from_millis(500);
-/// The most bytes of a message before compression, if the configuration has no number.
+/// The most bytes of a message before compression, if the configuration sets no limit.
 const BYTES: usize = 1 << 20;
 
 /// A receiver that takes samples over HTTP.
 pub struct PushReceiver<P> {
     protocol: P,
     options: PushOptions,
-    /// Dropped after a failure: the next access reads the files of the options again.
+    /// The connection. It is dropped after a failure, and the next use reads the files in the
+    /// options again.
     access: Option<HttpAccess>,
     limit: usize,
     limits: BatchLimits,
@@ -53,7 +54,7 @@ impl<P: PushProtocol> PushReceiver<P> {
                 self.access = Some(access);
                 Ok(Receipt(fates))
             }
-            // A window that the receiver has need not be sent again.
+            // A window that the receiver already has need not be sent again.
             Err(error) if delivery.has_decided() && error.pause().is_none() => {
                 Ok(Receipt(delivery.fates(&ItemFate::Pending(error.to_string()))))
             }

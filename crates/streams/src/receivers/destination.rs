@@ -1,4 +1,4 @@
-//! The reading of receivers from configurations and URLs.
+//! The parser of receivers in configurations and URLs.
 
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn expected() -> String {
     format!("a URL is expected, or an object with one kind of receiver; {}", known())
 }
 
-/// Returns the list of all kinds for error messages.
+/// Returns the list of all kinds of receivers for error messages.
 fn known() -> String {
     let names: Vec<String> =
         KINDS.iter().map(|kind| format!("{} ({}://)", kind.name, kind.schemes.join("://, "))).collect();

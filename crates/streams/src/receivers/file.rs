@@ -109,7 +109,7 @@ fn listed(path: &Path, prefix: &str) -> std::io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Writes a file under another name, waits until the disk has it, and then gives it its name.
+/// Writes a file under a temporary name, waits until the disk has it, and then renames it.
 fn stored(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(path);
     made(directory)?;
@@ -121,14 +121,14 @@ fn stored(path: &Path, content: &[u8]) -> std::io::Result<()> {
         })
         .and_then(|()| std::fs::rename(&unfinished, path));
     if written.is_err() {
-        // A full disk must not stay full because of half a file.
+        // A full disk must not stay full because of an unfinished file.
         let _ = std::fs::remove_file(&unfinished);
     }
     written?;
     std::fs::File::open(directory)?.sync_all()
 }
 
-/// Makes a directory and those around it, and waits until the disk has them.
+/// Makes a directory and its missing parents, and waits until the disk has them.
 fn made(directory: &Path) -> std::io::Result<()> {
     if directory.is_dir() {
         return Ok(());

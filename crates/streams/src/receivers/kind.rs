@@ -1,4 +1,4 @@
-//! The names of a kind of receiver in configurations and in URLs.
+//! A kind of receiver: its names in configurations and in URLs, and its options.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub trait ReceiverOptions: DeserializeOwned + Send + 'static {
     /// The schemes of URLs of this kind.
     const SCHEMES: &'static [&'static str];
 
-    /// Reads a URL, which has no user and no password in it. Errors name the expected form.
+    /// Parses a URL, which contains no user and no password. Errors name the expected form.
     fn from_url(url: &ReceiverUrl) -> Result<Self, String>;
 
     /// Checks the rules that types do not express. Returns the path of a field below the options, and its mistake.
@@ -22,27 +22,27 @@ pub trait ReceiverOptions: DeserializeOwned + Send + 'static {
         Ok(())
     }
 
-    /// The receiver for logs and metrics, without secrets, as in `nats://HOST/STREAM`.
+    /// Returns the receiver's address for logs and metrics, without secrets, as in `nats://HOST/STREAM`.
     fn target(&self) -> String;
 
-    /// Everything that decides where windows go: two receivers with one identity would get the same windows twice. It is
-    /// compared and never shown, because it may hold secrets.
+    /// Returns everything that decides where windows are sent: two receivers with the same identity would get the same
+    /// windows twice. The identity is compared and never shown, because it may contain secrets.
     fn identity(&self) -> String {
         self.target()
     }
 
-    /// Makes the receiver. Contacts nothing yet.
+    /// Makes the receiver. Contacts no server yet.
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver>;
 }
 
-/// The facts about its stream that a receiver gets.
+/// The facts about a stream that its receiver gets.
 #[derive(Clone, Debug)]
 pub struct ReceiverSetup {
     /// The name of the stream.
     pub stream: String,
     /// The most bytes of documents that are on their way to this receiver.
     pub memory: usize,
-    /// True if the stream ends once nothing is left: batches need not wait for more.
+    /// True if the stream ends after the last available window, so that batches need not wait for more windows.
     pub once: bool,
 }
 
@@ -50,18 +50,18 @@ pub struct ReceiverSetup {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverUrl {
     pub scheme: String,
-    /// Hosts with ports, unchanged; may be empty.
+    /// The hosts with their ports, unchanged; may be empty.
     pub authority: String,
-    /// The path without its first slash.
+    /// The path without the slash at its beginning.
     pub path: String,
 }
 
 /// A receiver that a configuration names.
 pub struct Destination {
-    /// The name of its kind, with a number if there are several.
+    /// The name of the receiver's kind, with a number if there are several receivers of this kind.
     pub label: String,
     pub target: String,
-    /// Everything that decides where windows go.
+    /// Everything that decides where windows are sent.
     pub identity: String,
     make: MakeReceiver,
 }
@@ -78,7 +78,7 @@ pub struct ReceiverKind {
 }
 
 impl ReceiverKind {
-    /// The kind with these options.
+    /// Returns the kind of receiver that has these options.
     #[allow(dead_code, reason = "a build without receivers, as in the operator, makes none")]
     pub const fn of<O: ReceiverOptions>() -> Self {
         Self {

@@ -1,9 +1,9 @@
-//! NATS JetStream: a message for each window, on a subject for each probe of each node.
+//! NATS JetStream: a message for each window. Each probe of each node has a subject of its own.
 //!
-//! A message is stored once: within the stream's `duplicate_window` the server knows its `Nats-Msg-Id`. Beyond it, each
-//! message names the last message of its subject that this receiver has seen, and the server refuses it if there is a later
-//! one. After a failure, and at a start, the receiver reads the last message of a subject; its headers say which window it
-//! is.
+//! A message is stored once: within the stream's `duplicate_window` the server knows its `Nats-Msg-Id`. After this time,
+//! each message names the last message of its subject that this receiver has seen, and the server refuses it if there is a
+//! later one. After a failure, and at a start, the receiver reads the last message of a subject; its headers say which
+//! window it is.
 
 pub mod options;
 pub mod tail;
@@ -29,7 +29,7 @@ use crate::receiver::{
 
 /// The time that an answer of the server may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Subjects with a message under way at the same time.
+/// The most subjects whose messages are being sent at the same time.
 const SUBJECTS: usize = 256;
 
 impl ReceiverOptions for NatsOptions {
@@ -66,7 +66,7 @@ struct JetStream {
     options: NatsOptions,
     limits: BatchLimits,
     connected: Option<Connected>,
-    /// The last message of each subject, where it is known for certain.
+    /// The last message of each subject, if it is known for certain.
     tails: HashMap<String, Tail>,
 }
 
@@ -76,13 +76,13 @@ struct Connected {
     stream: Stream,
 }
 
-/// The fate of the items of one subject.
+/// The outcome for the items of one subject.
 struct SubjectOutcome {
     subject: String,
-    /// `None` if it is not known any more.
+    /// The last message of the subject; `None` if it is not known any more.
     tail: Option<Tail>,
     fates: Vec<(usize, ItemFate)>,
-    /// True if the connection has caused the failure.
+    /// True if the connection caused the failure.
     is_broken: bool,
 }
 
@@ -91,7 +91,7 @@ impl JetStream {
         if let Some(connected) = &self.connected {
             return Ok(connected.clone());
         }
-        // An answer over another connection may be old.
+        // A later answer over another connection may be outdated.
         self.tails.clear();
         let connected = connect(&self.options).await?;
         self.connected = Some(connected.clone());
@@ -137,7 +137,7 @@ impl Receiver for JetStream {
     }
 }
 
-/// Returns the subject of a series. A part of the subject contains no dot, for any names.
+/// Returns the subject of a series. No part of the subject contains a dot, whatever the names are.
 fn subject(prefix: &str, series: &SeriesName) -> String {
     let part = |name: &str| part(name).replace('.', "%2E");
     format!("{prefix}.{}.{}", part(&series.node), part(&series.probe))
@@ -179,7 +179,7 @@ fn is_missing(kind: &GetStreamErrorKind) -> bool {
     matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
-/// Publishes the items of one subject, one after the other: each expects the one before.
+/// Publishes the items of one subject, one after the other: each item names the message of the previous item.
 async fn publish_all(
     connected: Connected,
     subject: String,
@@ -191,7 +191,7 @@ async fn publish_all(
         match publish(&connected, &outcome.subject, &mut outcome.tail, &item).await {
             Ok(fate) => outcome.fates.push((at, fate)),
             Err(error) => {
-                // The items after this item wait for it.
+                // The items after this item are sent later.
                 outcome.fates.push((at, ItemFate::Pending(error.message)));
                 outcome.is_broken = error.is_broken;
                 outcome.tail = outcome.tail.filter(|_| !error.is_broken);
@@ -214,8 +214,8 @@ async fn publish(
     tail: &mut Option<Tail>,
     item: &Arc<StreamItem>,
 ) -> Result<ItemFate, PublishFailure> {
-    // The server refuses an item that an earlier attempt, which was still under way, has published. Then this looks at
-    // the subject again.
+    // The server refuses an item that an earlier, unanswered attempt has published. Then this function reads the last
+    // message of the subject again.
     for _ in 0..3 {
         let known = match tail.take() {
             Some(known) => known,

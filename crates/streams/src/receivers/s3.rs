@@ -18,9 +18,9 @@ use crate::rows::objects::ObjectPlace;
 use crate::rows::tables::ParquetTables;
 use crate::sources::credentials::CredentialFiles;
 
-/// The region of buckets by default.
+/// The default region of buckets.
 const REGION: &str = "us-east-1";
-/// The time for which a signed request may be used.
+/// The time for which a signed request is valid.
 const SIGNED: Duration = Duration::from_secs(300);
 /// The time that a request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,13 +35,13 @@ pub struct S3Options {
     /// The prefix of the names of objects.
     #[serde(default)]
     prefix: String,
-    /// The region; by default that of `AWS_REGION`, else us-east-1.
+    /// The region; by default the value of `AWS_REGION`, or else us-east-1.
     region: Option<String>,
     /// The address of a server other than AWS, such as `https://HOST:PORT`; by default the address in
     /// `AWS_ENDPOINT_URL`.
     endpoint: Option<String>,
-    /// A file with `aws_access_key_id` and `aws_secret_access_key`, in AWS's format; by default that of
-    /// `AWS_SHARED_CREDENTIALS_FILE`, else ~/.aws/credentials.
+    /// A file with `aws_access_key_id` and `aws_secret_access_key`, in AWS's format; by default the file
+    /// in `AWS_SHARED_CREDENTIALS_FILE`, or else ~/.aws/credentials.
     credentials_file: Option<PathBuf>,
     /// Authorities that have signed the server's certificate (PEM).
     ca: Option<PathBuf>,
@@ -106,7 +106,7 @@ fn bucket(options: &S3Options) -> Result<Bucket, String> {
     let region =
         options.region.clone().or_else(|| variable("AWS_REGION")).unwrap_or_else(|| REGION.to_owned());
     let endpoint = options.endpoint.clone().or_else(|| variable("AWS_ENDPOINT_URL"));
-    // Servers other than AWS rarely have a host name for each bucket.
+    // Servers other than AWS rarely have a separate host name for each bucket.
     let (endpoint, style) = match endpoint {
         Some(endpoint) => (endpoint, UrlStyle::Path),
         None => (format!("https://s3.{region}.amazonaws.com"), UrlStyle::VirtualHost),
@@ -209,7 +209,7 @@ async fn list(access: &S3Access, prefix: &str) -> Result<Vec<String>, SendError>
     }
 }
 
-/// Returns the body of a successful answer. Errors do not show the address, which has the signature in it.
+/// Returns the body of a successful answer. Errors do not show the address, which contains the signature.
 async fn answered(key: &str, sent: Result<Response, reqwest::Error>) -> Result<String, SendError> {
     let failed = |error: reqwest::Error| SendError::caused(key, &error.without_url());
     let response = sent.map_err(failed)?;

@@ -46,7 +46,7 @@ fn row(entry: &Value, key: &Value, value: &Value, cpu: u64, columns: &[RowColumn
     let cells = columns.iter().map(|column| {
         let found = match &column.source {
             CellSource::Cpu => return Cell::Unsigned(cpu),
-            // The node knows no owner of most addresses.
+            // Most addresses have no owner that the node knows.
             CellSource::Owner(address, field) => {
                 let name = entry["names"][address][field].as_str();
                 return name.map_or(Cell::Missing, |name| Cell::Text(name.into()));
@@ -88,7 +88,7 @@ pub fn cell(kind: ColumnKind, value: &Value) -> Option<Cell> {
         (ColumnKind::Text, Value::Number(number)) => Cell::Text(number.to_string().into()),
         (ColumnKind::Unsigned { .. }, value) => Cell::Unsigned(value.as_u64()?),
         (ColumnKind::Signed { .. }, value) => Cell::Signed(value.as_i64()?),
-        // JSON has no NaN and no infinity: they are null.
+        // JSON has no NaN and no infinity: documents have null instead.
         (ColumnKind::Float { .. }, Value::Null) => Cell::Missing,
         (ColumnKind::Float { .. }, value) => Cell::Float(value.as_f64()?),
         (ColumnKind::Bool, Value::Bool(value)) => Cell::Bool(*value),

@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::window::shape::{FieldContent, FieldShape, MetricShape
 
 /// The columns that each table begins with.
 pub const IDENTITY: [&str; 6] = ["node", "probe", "instance", "seq", "window_start", "window_end"];
-/// The column for values that no other column can hold.
+/// The column for values that do not fit into any other column.
 pub const REST: &str = "rest";
 
 /// The content of a column. Each cell may be missing.
@@ -33,9 +33,9 @@ pub enum ColumnKind {
 /// The source of a column's cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CellSource {
-    /// The names of the members on the way through an entry's key.
+    /// The names of the members that lead to the field in an entry's key.
     Key(Vec<String>),
-    /// The names of the members on the way through an entry's value.
+    /// The names of the members that lead to the field in an entry's value.
     Value(Vec<String>),
     /// The number of the CPU.
     Cpu,
@@ -111,7 +111,7 @@ const fn kind(content: &FieldContent) -> ColumnKind {
     match content {
         FieldContent::Unsigned { bits } => ColumnKind::Unsigned { bits: *bits },
         FieldContent::Signed { bits } => ColumnKind::Signed { bits: *bits },
-        // Nearly all sums fit into 64 bits; the others are in the rest.
+        // Nearly all sums fit into 64 bits; larger sums are in the column for the rest.
         FieldContent::Decimal { signed: false } => ColumnKind::Unsigned { bits: 64 },
         FieldContent::Decimal { signed: true } => ColumnKind::Signed { bits: 64 },
         FieldContent::Float { bits } => ColumnKind::Float { bits: *bits },
@@ -132,7 +132,8 @@ const fn kind(content: &FieldContent) -> ColumnKind {
     }
 }
 
-/// Gives columns of one name numbers. Systems that keep tables do not tell upper from lower case.
+/// Adds numbers to columns of the same name, because the systems ignore the difference between
+/// upper and lower case.
 fn distinct(columns: &mut [RowColumn]) {
     let mut taken: BTreeSet<String> = IDENTITY.iter().chain(&[REST]).map(|name| (*name).to_owned()).collect();
     for column in columns {

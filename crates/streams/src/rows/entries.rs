@@ -34,7 +34,7 @@ pub fn each_entry(
     document.end()
 }
 
-/// The member of this name in an object; the reader skips others.
+/// The member of this name in an object. The reader skips all other members.
 struct MemberSeed<'a, T> {
     name: &'a str,
     then: T,

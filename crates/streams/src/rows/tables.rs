@@ -55,7 +55,7 @@ struct HourGroup<'a> {
 impl<P: ObjectPlace> ParquetTables<P> {
     /// `every` is how long windows are gathered for a file; `memory` is the most bytes of documents that are on their way.
     pub fn new(place: P, every: Duration, memory: usize) -> Self {
-        // A batch is full before the stream has no memory left, so that nothing waits for the time to pass.
+        // A batch takes less memory than the stream has, so that it is full before feeds must wait for its end.
         let limits = BatchLimits { items: 4096, bytes: memory / 8, linger: every };
         Self { place, limits, held: HashMap::new() }
     }
@@ -68,7 +68,7 @@ impl<P: ObjectPlace> ParquetTables<P> {
                 .metrics
                 .iter()
                 .map(|metric| (format!("{}.{}", metric.direction.name(), metric.name), Some(metric)));
-            // The table of windows comes last: a window that is in it is in all others.
+            // The table of windows comes last: if it has a window, all other tables have the window as well.
             for (table, metric) in metrics.chain([(WINDOWS.to_owned(), None)]) {
                 self.table(&group, &table, metric, &mut fates).await?;
             }

@@ -113,7 +113,7 @@ impl RuleLane {
             }
             tokio::select! {
                 () = self.judge_ready(&mut progress, latest) => {}
-                // As after a kill, the next process takes the actions that are left.
+                // The next process takes the remaining actions, as after a kill of this process.
                 () = stopping.stopped() => return true,
             }
         }

@@ -109,7 +109,7 @@ impl RuleMembers {
             RuleAction::Delete(name) => {
                 self.at_each(firing, &NodeWork::Delete { name: name.clone(), is_own: false }).await
             }
-            // The outbox of the rule has it.
+            // The outbox of the rule keeps the notification.
             RuleAction::Notify(_) => Vec::new(),
             RuleAction::Mark(text) => {
                 let work = NodeWork::Mark { probe: firing.rule.document.watch.clone(), text: text.clone() };

@@ -34,7 +34,7 @@ pub struct RuleStanding {
     pub stopped: Option<String>,
 }
 
-/// The state, and the tasks that follow it.
+/// The sender of a rule's state to all tasks that follow the state.
 pub type ShownStanding = watch::Sender<RuleStanding>;
 
 /// Changes the state. Only a real change wakes the tasks that follow the state.

@@ -14,7 +14,8 @@ use super::stopping::Stopping;
 use crate::receiver::SeriesName;
 use crate::sources::daemon::SourceDaemon;
 
-/// The time in which windows share an acknowledgement, which is a write to the daemon's disk.
+/// The time in which windows are gathered for one acknowledgement, because each acknowledgement is a write to the
+/// daemon's disk.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 /// The progress of each receiver with the windows of one probe.
@@ -26,7 +27,7 @@ pub struct AckBoard {
     common: watch::Sender<u64>,
 }
 
-/// The windows of one probe on their way to one receiver, oldest first.
+/// The windows of one probe that are being sent to one receiver, oldest first.
 #[derive(Debug)]
 pub struct Outstanding {
     board: Arc<AckBoard>,
@@ -37,7 +38,8 @@ pub struct Outstanding {
 #[derive(Debug)]
 struct OutstandingItem {
     ticket: u64,
-    /// The number that may be acknowledged once the item and all before it are stored; `None` for a gap.
+    /// The number up to which windows may be acknowledged once this item and all items before it are stored; `None`
+    /// for a gap.
     seq: Option<u64>,
     /// The end of the window.
     end: Option<Timestamp>,
@@ -73,7 +75,7 @@ impl AckBoard {
 }
 
 impl Outstanding {
-    /// Notes an item that is on its way. Returns its ticket.
+    /// Notes an item that is being sent. Returns the item's ticket.
     pub fn begin(&self, seq: Option<u64>, end: Option<Timestamp>) -> u64 {
         let mut items = self.items.lock();
         let ticket = items.back().map_or(0, |last| last.ticket + 1);
@@ -81,7 +83,7 @@ impl Outstanding {
         ticket
     }
 
-    /// The receiver has the item with this ticket.
+    /// Notes that the receiver has stored the item with this ticket.
     pub fn stored(&self, ticket: u64) {
         let mut items = self.items.lock();
         if let Some(item) = items.iter_mut().find(|item| item.ticket == ticket) {
@@ -102,7 +104,7 @@ impl Outstanding {
         self.items.lock().len()
     }
 
-    /// The end of the oldest window on its way.
+    /// Returns the end of the oldest window that is being sent.
     pub fn oldest(&self) -> Option<Timestamp> {
         self.items.lock().iter().find_map(|item| item.end)
     }
@@ -135,7 +137,7 @@ pub async fn acknowledge(
                 Err(error) => {
                     tracing::warn!(server = daemon.name, %series, seq, %error, "a window could not be acknowledged");
                     daemon.renew();
-                    // A window without an acknowledgement comes again, which receivers recognize.
+                    // A window that is not acknowledged is sent again, and receivers recognize it.
                     if !backoff.wait(&stopping).await {
                         return false;
                     }

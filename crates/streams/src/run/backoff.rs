@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::stopping::Stopping;
 
-/// The failures in a row after which a stream with `--once` gives up.
+/// The number of failures in a row after which a stream with `--once` ends.
 pub const TRIES: u32 = 6;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -28,12 +28,12 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Begins anew after a success.
+    /// Begins again with the shortest pause, after a success.
     pub fn reset(&mut self) {
         self.next = FIRST;
     }
 
-    /// Returns the next pause: between half of the full time and all of it.
+    /// Returns the next pause: a random time between half of the full pause and the full pause.
     pub fn pause(&mut self) -> Duration {
         let full = self.next;
         self.next = (2 * full).min(LONGEST);

@@ -1,11 +1,11 @@
-//! The bytes on their way to a receiver, within a bound.
+//! The bytes in memory for one receiver, within a limit.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The bound, and the bytes that are taken.
+/// The limit, and the number of bytes that are in use.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: usize,
@@ -34,7 +34,7 @@ impl MemoryBudget {
     pub async fn take(self: &Arc<Self>, bytes: usize) -> Charge {
         loop {
             let mut freed = std::pin::pin!(self.freed.notified());
-            // From here on no change is missed.
+            // From here on no release of memory is missed.
             freed.as_mut().enable();
             {
                 let mut used = self.used.lock();

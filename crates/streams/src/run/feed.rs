@@ -1,4 +1,4 @@
-//! A feed: the windows of one probe on their way to one lane.
+//! A feed: it takes the windows of one probe from a daemon, and puts them into one lane.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::telemetry::meter::{LaneMeter, StreamMeter};
 
 /// The seconds that a request waits for a window.
 const WAIT: u64 = 20;
-/// The pause of a feed that has no connection for a request that waits.
+/// The pause of a feed if no connection is free for a request that waits.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The part of a lane's budget that one feed may fill, so that a series that can't continue leaves room for
-/// others.
+/// The part of a lane's memory that one feed may fill, so that a series whose items can't be stored leaves room for
+/// other series.
 const SHARE: usize = 4;
 
 /// The bytes that an item takes beside its document.
@@ -53,7 +53,7 @@ impl KnownShapes {
         self.0.lock().get(digest).map(Arc::clone)
     }
 
-    /// Returns the known shape that equals this one; a new shape is known from now on.
+    /// Returns the known shape that equals this one. If there is none, this shape becomes known.
     pub fn known(&self, shape: WindowShape) -> Arc<WindowShape> {
         let mut known = self.0.lock();
         Arc::clone(known.entry(shape.digest.clone()).or_insert_with(|| Arc::new(shape)))
@@ -69,16 +69,16 @@ pub struct SeriesFeed {
     pub collector: Option<String>,
     pub inlet: LaneInlet,
     pub outstanding: Arc<Outstanding>,
-    /// A part of the lane's budget.
+    /// A part of the lane's memory.
     pub own: Arc<MemoryBudget>,
     pub shapes: Arc<KnownShapes>,
     pub meter: Arc<StreamMeter>,
     pub stopping: Stopping,
-    /// True if the feed ends once no window is left.
+    /// True if the feed ends after the last available window.
     pub once: bool,
 }
 
-/// A window of a list, and the gaps between it and the one before.
+/// A window of a list, and the gaps between it and the previous window.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step<'a> {
     pub gaps: Vec<LostRange>,
@@ -87,11 +87,11 @@ pub struct Step<'a> {
 
 /// The reason why a feed ends or tries again.
 pub enum FeedEnd {
-    /// The probe no longer exists, or is another one.
+    /// The probe no longer exists, or another probe has its name.
     Gone,
     /// The window was removed after the list was made.
     Missed,
-    /// A failure that may pass.
+    /// A failure after which another attempt may succeed.
     Failed(AskError),
 }
 
@@ -106,7 +106,7 @@ impl From<AskError> for FeedEnd {
 }
 
 impl SeriesFeed {
-    /// The part of the lane's memory that a feed may have.
+    /// Returns the part of the lane's memory that a feed may use.
     pub fn share(memory: usize) -> Arc<MemoryBudget> {
         MemoryBudget::new(memory / SHARE)
     }
@@ -137,7 +137,7 @@ impl SeriesFeed {
                     tracing::info!(server = self.daemon.name, series = %self.series, "no more windows come from this probe");
                     return true;
                 }
-                // The next list tells what has happened to the window, unless the daemon could not note it.
+                // The next list shows what has happened to the window, unless the daemon could not record it.
                 Err(FeedEnd::Missed) if after == before => {
                     if !backoff.wait(&stopping).await {
                         return false;
@@ -172,7 +172,7 @@ impl SeriesFeed {
             self.window(&step).await?;
             *after = Some(step.entry.seq);
         }
-        // Windows that were closed meanwhile are for the next time.
+        // The next round takes windows that were closed in this round.
         Ok(!self.once)
     }
 
@@ -197,7 +197,7 @@ impl SeriesFeed {
         );
         let name =
             ItemName { series: Arc::clone(&self.series), seq: first, start: "".into(), end: "".into() };
-        // The charge of the next window covers the gap.
+        // The memory that is counted for the next window includes the gap.
         self.put(StreamItem::Gap(StreamGap { name, last, windows }), None, None);
     }
 
@@ -265,8 +265,8 @@ impl SeriesFeed {
         }
     }
 
-    /// An upper guess of the bytes of a window and of the gaps before it, as nothing more precise is known
-    /// yet.
+    /// Returns an estimate, which is rather too high, of the bytes of a window and of the gaps before it. Nothing more
+    /// precise is known yet.
     pub fn guess(&self, step: &Step<'_>) -> usize {
         let bytes = usize::try_from(step.entry.bytes).unwrap_or(usize::MAX);
         bytes.saturating_add(OVERHEAD * step.gaps.len()).min(self.inlet.memory / SHARE)

@@ -68,7 +68,7 @@ impl DaemonFollower {
         true
     }
 
-    /// Follows those of a list until the stream stops.
+    /// Follows the daemons of a list until the stream stops.
     pub async fn of_list(mut self, mut known: KnownDaemons) -> bool {
         let stopping = self.watching.stopping.clone();
         loop {
@@ -79,7 +79,7 @@ impl DaemonFollower {
                 () = stopping.stopped() => break,
             }
         }
-        // The list does not change any more: its daemons stay.
+        // The list does not change any more, and its daemons stay.
         stopping.stopped().await;
         while self.looks.join_next().await.is_some() {}
         true

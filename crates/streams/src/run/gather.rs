@@ -10,12 +10,12 @@ use super::acks::Outstanding;
 use super::budget::Charge;
 use crate::receiver::{BatchLimits, SeriesName, StreamItem};
 
-/// An item on its way to a receiver.
+/// An item that is being sent to a receiver.
 #[derive(Debug)]
 pub struct Parcel {
     pub item: Arc<StreamItem>,
-    /// The bytes that the item takes from its feed's and its lane's budget; `None` if the next item's charge
-    /// covers both items.
+    /// The bytes that the item takes from the memory of its feed and its lane; `None` if the next item
+    /// includes them.
     pub _charges: Option<[Charge; 2]>,
     pub outstanding: Arc<Outstanding>,
     pub ticket: u64,

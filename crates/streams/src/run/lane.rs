@@ -18,21 +18,21 @@ const ITEMS: Duration = Duration::from_secs(1);
 /// The time that a last attempt may take when the stream stops.
 const LAST: Duration = Duration::from_secs(3);
 
-/// A receiver and the parcels on their way to it.
+/// A receiver, and the parcels that wait for it.
 pub struct ReceiverLane {
     pub receiver: Box<dyn Receiver>,
     pub queue: Gatherer,
     pub meter: Arc<LaneMeter>,
     pub stopping: Stopping,
-    /// True if the stream ends once nothing is left; then an unreachable receiver also ends the stream.
+    /// True if the stream ends after the last available window. Then an unreachable receiver also ends the stream.
     pub once: bool,
 }
 
 /// The reason why a receiver does not have everything.
 enum ReceiverRefusal {
-    /// The receiver may have stored any part of the batch. The receiver's answer may say how long to wait.
+    /// The receiver may have stored any part of the batch. Its answer may say how long the stream must wait.
     Batch(String, Option<Duration>),
-    /// The receiver has not stored the items that are left.
+    /// The receiver has not stored the remaining items.
     Items(String),
 }
 
@@ -44,7 +44,8 @@ struct FailureLog {
 }
 
 impl ReceiverLane {
-    /// Runs until nothing can come any more, or the stream stops. Returns whether the receiver has all that came.
+    /// Runs until no item can arrive any more, or the stream stops. Returns true if the receiver has stored all
+    /// items.
     pub async fn run(mut self) -> bool {
         // After an error the receiver may have a part of the batch. It can recognize a repeat only of the same batch.
         let (mut tries, mut again) = (0, false);
@@ -58,7 +59,7 @@ impl ReceiverLane {
                 }
             }
             if self.stopping.is_stopped() {
-                // A window that is not stored now comes again at the next start.
+                // A window that is not stored now is sent again at the next start.
                 let _ = tokio::time::timeout(LAST, self.attempt(&mut batch)).await;
                 return batch.is_empty();
             }
@@ -83,7 +84,7 @@ impl ReceiverLane {
                         self.stopping.stop();
                         return false;
                     }
-                    // Other series must not wait long for one that can't continue.
+                    // Other series must not wait long for a series whose items can't be stored.
                     let most = if again { Duration::MAX } else { ITEMS };
                     backoff.wait_between(pause.unwrap_or_default(), most, &self.stopping).await;
                 }

@@ -19,7 +19,7 @@ use crate::rules::document::NamedRule;
 use crate::schema;
 use crate::sources::daemon::SourceDaemon;
 
-/// The lines of content that are shown of the first window of each probe, for each receiver.
+/// The number of lines that are shown of the first window of each probe, for each receiver.
 const LINES: usize = 5;
 /// The characters of a line of content.
 const SHOWN: usize = 160;
@@ -98,7 +98,7 @@ async fn content(
         Err(error) => vec![error.to_string()],
     };
     for text in lines.iter().take(LINES) {
-        // Packets may have shaped the texts: a terminal must not obey them.
+        // Packets may have determined these texts, so control characters for the terminal must not pass.
         let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
         let shown: String = plain.take(SHOWN).collect();
         let more =
@@ -175,6 +175,6 @@ fn item(listing: &Listing, status: &ProbeStatus, seq: u64, start: &str, end: &st
 }
 
 fn line(out: &mut impl Write, text: &str) {
-    // The reader of a preview may have seen enough.
+    // The reader of a preview may have closed the output, for example `head`.
     let _ = writeln!(out, "{text}");
 }

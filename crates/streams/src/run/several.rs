@@ -15,13 +15,13 @@ const WINDOWS: usize = 100;
 /// The longest time that an answer waits for room.
 const STALL: Duration = Duration::from_secs(1);
 
-/// The outcome of a request.
+/// The result of a request.
 enum CatchUp {
-    /// Everything that the daemon sends at once.
+    /// The request has fetched everything that the daemon sends in one answer.
     Whole,
     /// The lane had no room for a window of this size.
     Stalled(usize),
-    /// Nothing: the daemon does not know the request.
+    /// The request has fetched nothing, because the daemon does not know it.
     Nothing,
 }
 
@@ -46,7 +46,7 @@ impl SeriesFeed {
         }
         match self.daemon.sends_single() {
             true if *after == first => Ok(false),
-            // The list that the caller has begins with windows that were sent.
+            // The first windows of the caller's list were already sent.
             true => Err(FeedEnd::Missed),
             false => Ok(true),
         }
@@ -76,7 +76,7 @@ impl SeriesFeed {
             self.deliver(&step, document.into(), shape, charges);
             *after = Some(step.entry.seq);
         }
-        // The connection is free for the next request once the end has come.
+        // The connection is free for the next request once the answer has ended.
         let _ = self.daemon.ask(documents.next()).await;
         Ok(CatchUp::Whole)
     }

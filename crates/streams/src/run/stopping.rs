@@ -8,7 +8,7 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Stopping {
     own: StopSignal,
-    /// The signal for the whole, if `own` is the signal for a part of it.
+    /// The signal for the whole stream, if `own` is the signal for a part of it.
     whole: Option<StopSignal>,
 }
 
@@ -21,7 +21,8 @@ impl Default for Stopping {
 }
 
 impl Stopping {
-    /// Returns a signal for some parts. They also stop with the whole. Parts have no parts.
+    /// Returns a signal for some parts of the stream. These parts also stop when the whole stream
+    /// stops. They can't be divided further.
     pub fn part(&self) -> Self {
         Self { own: signal(), whole: Some(Arc::clone(&self.own)) }
     }

@@ -28,7 +28,7 @@ use crate::telemetry::page;
 #[derive(Clone, Copy, Debug)]
 pub struct StreamOutcome {
     pub totals: StreamTotals,
-    /// False if a daemon or a receiver could not be reached in the end.
+    /// False if a daemon or a receiver could not be reached at the end.
     pub is_complete: bool,
 }
 
@@ -102,7 +102,7 @@ struct LaneBeginning<'a> {
 }
 
 impl LaneBeginning<'_> {
-    /// Begins the lane of a receiver, and returns the way into it.
+    /// Starts the lane of a receiver, and returns the sender into this lane.
     fn of_receiver(&self, destination: Destination, lanes: &mut JoinSet<bool>) -> LaneInlet {
         let (label, target) = (destination.label.clone(), destination.target.clone());
         let receiver = destination.receiver(&self.setup);
@@ -114,7 +114,7 @@ impl LaneBeginning<'_> {
         inlet
     }
 
-    /// Begins the lane of a rule, and returns the way into it.
+    /// Starts the lane of a rule, and returns the sender into this lane.
     fn of_rule(&self, rule: NamedRule, lanes: &mut JoinSet<bool>) -> LaneInlet {
         let (daemons, stopping) = (self.roster.clone(), self.stopping.clone());
         let (label, once) = (format!("rule-{}", rule.name), self.setup.once);
@@ -126,7 +126,7 @@ impl LaneBeginning<'_> {
     }
 }
 
-/// Waits until all parts have ended. Returns true if each has ended on its own.
+/// Waits until all parts have ended. Returns true if none of them was stopped.
 async fn ended(parts: &mut JoinSet<bool>) -> bool {
     let mut is_complete = true;
     while let Some(ended) = parts.join_next().await {
@@ -135,7 +135,7 @@ async fn ended(parts: &mut JoinSet<bool>) -> bool {
     is_complete
 }
 
-/// Returns the sender into a lane with this label and target, and the receiver.
+/// Returns both ends of the queue of a lane with this label and target.
 fn inlet(
     meter: &StreamMeter,
     [label, target]: [&str; 2],

@@ -19,12 +19,12 @@ use crate::telemetry::meter::StreamMeter;
 /// The time between two looks for new probes.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The way in which a stream may read a probe's windows.
+/// The right of a stream to read and acknowledge a probe's windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeClaim {
     /// The configuration names this collector.
     Named(String),
-    /// The probe names no collectors, so any client acknowledges.
+    /// The probe names no collectors, so any client may acknowledge windows.
     Anybody,
     /// The probe names only other collectors, or can't be read.
     Others,
@@ -214,7 +214,7 @@ impl Watch {
             };
             parts.spawn(feed.run());
         }
-        // The acknowledgements end once no item of these feeds is on its way.
+        // The acknowledgements end once all items of these feeds are stored.
         drop(board);
         async move {
             let mut is_complete = true;

@@ -10,7 +10,7 @@ const END: &str = "# EOF";
 /// A document, read in pieces.
 pub struct DocumentPieces<'a> {
     rest: &'a str,
-    /// The family that the next piece continues, without its points.
+    /// The family that continues in the next piece, without its points.
     family: Option<SampleFamily<'a>>,
     /// The most points of a piece.
     points: usize,

@@ -6,7 +6,7 @@ use crate::rows::cell::nanoseconds;
 
 /// The family with the length of each window, by which a sum becomes a rate.
 pub const WINDOW_SECONDS: &str = "twinprobe_window_seconds";
-/// The family with the number of each window: where it jumps, windows are missing.
+/// The family with the number of each window. If the numbers have a gap, windows are missing.
 pub const WINDOW_SEQ: &str = "twinprobe_window_seq";
 /// A family about the document itself.
 const ABOUT_DOCUMENT: &str = "twinprobe_export_skipped";

@@ -1,4 +1,5 @@
-//! The files with a stream's credentials. They are read again after a failure, so that new credentials count.
+//! The files with a stream's credentials. They are read again after a failure, so that the stream uses new
+//! credentials.
 
 use std::path::{Path, PathBuf};
 

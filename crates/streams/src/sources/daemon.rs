@@ -1,4 +1,4 @@
-//! A daemon, with a client that begins anew after failures.
+//! A daemon, and a client that is made again after failures.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use twinprobe_client::{Client, ClientError, Server};
 
 use super::credentials::CredentialFiles;
 
-/// Requests for windows to one daemon at the same time, and connections that stay open for them.
+/// The most requests for windows to one daemon at the same time. It is also the number of connections that stay open for them.
 const REQUESTS: usize = 8;
-/// Polls that wait at one daemon at the same time. Each holds a connection. A daemon gives 64 to one client.
+/// The most requests that wait for windows at one daemon at the same time. Each occupies a connection, and a daemon allows 64
+/// to one client.
 const POLLS: usize = 24;
 
 /// The time that an answer may take in addition to the time for which a request asks.
@@ -46,7 +47,7 @@ impl AskError {
     }
 }
 
-/// The address of a daemon.
+/// The URL and other facts by which a client reaches a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonAddress {
     pub server: Server,
@@ -70,7 +71,7 @@ pub struct SourceDaemon {
     client: Mutex<Client>,
     pub requests: Semaphore,
     pub polls: Semaphore,
-    /// True if the daemon is of a version that sends each window alone.
+    /// True if the daemon's version sends only one window with each answer.
     sends_single: AtomicBool,
 }
 
@@ -109,7 +110,7 @@ impl SourceDaemon {
         }
     }
 
-    /// Tells whether the daemon is of a version that sends each window alone.
+    /// Tells whether the daemon's version sends only one window with each answer.
     pub fn sends_single(&self) -> bool {
         self.sends_single.load(Ordering::Relaxed)
     }

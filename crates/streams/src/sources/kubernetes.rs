@@ -27,12 +27,12 @@ const PAGE: &str = "500";
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct KubernetesOptions {
-    /// The namespace of the Service; that of the pod by default.
+    /// The namespace of the Service; by default the namespace of the pod.
     pub namespace: Option<String>,
     pub service: Option<String>,
     /// The name of the Service's port for the API.
     pub port: Option<String>,
-    /// The name in the daemons' certificates; by default that of the Service, `SERVICE.NAMESPACE.svc`.
+    /// The name in the daemons' certificates; by default the name of the Service, `SERVICE.NAMESPACE.svc`.
     pub server_name: Option<String>,
     /// False if the daemons listen without TLS.
     pub tls: Option<bool>,
@@ -85,7 +85,7 @@ impl KubernetesOptions {
         }
     }
 
-    /// Completes the options by the values of a pod. An error is the path of a field, and its missing part.
+    /// Completes the options with the values of a pod. An error has the path of a field, and what is missing in it.
     pub fn service(self) -> Result<KubernetesService, (String, String)> {
         self.in_pod(&|name| std::env::var(name).ok(), Path::new(ACCOUNT))
     }
@@ -193,7 +193,7 @@ impl KubernetesService {
     }
 
     fn client(&self) -> Result<reqwest::Client, KubernetesError> {
-        // An error means that the process has a provider already, which serves as well.
+        // An error means that the process already has a cryptographic provider, which works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let certificates =
             self.files.certificates().map_err(|(_, message)| KubernetesError::Certificates(message))?;

@@ -26,7 +26,7 @@ struct EndpointListMetadata {
 #[serde(rename_all = "camelCase")]
 struct EndpointSlice {
     address_type: String,
-    /// The API server writes `null` for none.
+    /// The API server writes `null` for an empty list.
     endpoints: Option<Vec<Endpoint>>,
     ports: Option<Vec<EndpointPort>>,
 }
@@ -93,7 +93,7 @@ impl EndpointNames {
 }
 
 impl EndpointList {
-    /// The word by which the API server continues the list; none at its end.
+    /// The token with which the API server continues the list; none at the end of the list.
     #[must_use]
     pub fn next(&self) -> Option<String> {
         self.metadata.next.clone().filter(|next| !next.is_empty())

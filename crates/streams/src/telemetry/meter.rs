@@ -43,7 +43,7 @@ pub struct StreamMeter {
     up: Family<OfReceiver, Gauge>,
     server_failures: Family<OfServer, Counter>,
     server_up: Family<OfServer, Gauge>,
-    /// Whether each daemon has given the last answer; `None` before the first one.
+    /// The result of the last request to each daemon; `None` before the first answer.
     servers: Mutex<BTreeMap<String, Option<bool>>>,
     unnamed: Family<OfServer, Gauge>,
     pub rules: FleetRuleFamilies,
@@ -77,7 +77,7 @@ pub struct StreamTotals {
     pub bytes: u64,
     pub gaps: u64,
     pub lost: u64,
-    /// Windows with samples that a receiver has refused for good.
+    /// Windows of which a receiver has refused samples permanently.
     pub refused: u64,
     pub failures: u64,
 }
@@ -115,30 +115,30 @@ impl StreamMeter {
         lane
     }
 
-    /// The stream begins asking a daemon.
+    /// Notes that the stream sends requests to a daemon from now on.
     pub fn server_begun(&self, server: &str) {
         drop(self.server_failures.get_or_create(&OfServer { server: server.to_owned() }));
         self.servers.lock().insert(server.to_owned(), None);
     }
 
-    /// Notes whether a daemon has answered the question for its probes.
+    /// Notes whether a daemon has answered the request for its probes.
     pub fn server_up(&self, server: &str, is_up: bool) {
         self.server_up.get_or_create(&OfServer { server: server.to_owned() }).set(is_up.into());
         self.servers.lock().insert(server.to_owned(), Some(is_up));
     }
 
-    /// The stream no longer asks a daemon.
+    /// Notes that the stream sends no more requests to a daemon.
     pub fn server_gone(&self, server: &str) {
         self.server_up.remove(&OfServer { server: server.to_owned() });
         self.servers.lock().remove(server);
     }
 
-    /// A request to a daemon has failed.
+    /// Notes that a request to a daemon has failed.
     pub fn server_failed(&self, server: &str) {
         self.server_failures.get_or_create(&OfServer { server: server.to_owned() }).inc();
     }
 
-    /// True if every daemon has listed its windows.
+    /// Tells whether every daemon has listed its windows.
     fn knows_all(&self) -> bool {
         let servers = self.servers.lock();
         !servers.is_empty() && servers.values().all(|up| *up == Some(true))
@@ -149,7 +149,7 @@ impl StreamMeter {
         self.unnamed.get_or_create(&OfServer { server: server.to_owned() }).set(probes as i64);
     }
 
-    /// The totals over all receivers.
+    /// Returns the totals over all receivers.
     pub fn totals(&self) -> StreamTotals {
         self.lanes.lock().iter().fold(StreamTotals::default(), |mut totals, lane| {
             totals.windows += lane.windows.get();
@@ -220,8 +220,8 @@ impl StreamMeter {
             let of = OfReceiver { receiver: lane.label.clone() };
             let (count, seconds) = lane.lag();
             pending.get_or_create(&of).set(count as i64);
-            // A daemon without an answer may have windows. So the number is absent if no other daemon's
-            // windows give it.
+            // A daemon without an answer may have windows. So the age is left out if the windows of
+            // other daemons do not determine it.
             if let Some(seconds) = seconds.or_else(|| self.knows_all().then_some(0.0)) {
                 lag.get_or_create(&of).set(seconds);
             }
@@ -257,7 +257,7 @@ impl LaneMeter {
         feeds.push(Arc::downgrade(outstanding));
     }
 
-    /// The receiver has an item.
+    /// Notes that the receiver has stored an item.
     pub fn stored(&self, item: &StreamItem, is_repeat: bool) {
         match item {
             _ if is_repeat => {
@@ -274,7 +274,7 @@ impl LaneMeter {
         }
     }
 
-    /// The receiver refuses samples of an item for good.
+    /// Notes that the receiver refuses samples of an item permanently.
     pub fn refused(&self, item: &StreamItem, refused: &RefusedSamples) {
         self.refused_windows.inc();
         self.refused_samples.inc_by(refused.samples);
@@ -291,7 +291,7 @@ impl LaneMeter {
         self.up.set(is_up.into());
     }
 
-    /// The number of items on their way, and the age in seconds of the oldest item.
+    /// Returns the number of items that are being sent, and the age in seconds of the oldest one.
     fn lag(&self) -> (usize, Option<f64>) {
         let feeds: Vec<Arc<Outstanding>> = self.feeds.lock().iter().filter_map(Weak::upgrade).collect();
         let count = feeds.iter().map(|feed| feed.len()).sum();

@@ -30,7 +30,7 @@ pub struct FleetRuleFamilies {
 #[derive(Clone, Debug)]
 pub struct FleetRuleMeter {
     pub periods: Counter,
-    /// Windows that came after their period was judged.
+    /// The number of windows that arrived after their period was judged.
     pub late: Counter,
     pub firings: Counter,
     /// Actions that failed at a node, and notifications that did not arrive.

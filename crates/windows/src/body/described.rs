@@ -1,5 +1,5 @@
-//! Windows that hold the changes in their sums describe only the metrics that the window with whole sums at the begin of their
-//! chain does not describe. The descriptions are larger than the rows of many windows.
+//! The heads of windows that hold the changes in their sums. Such a head describes only the metrics that the window with whole
+//! sums at the begin of its chain does not describe. The descriptions are larger than the rows of many windows.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use twinprobe_ebpf_common::{MetricHead, Temporality};
 
 use crate::body::head::{DescribedMetric, SumChanges, WindowHead};
 
-/// The most heads that are in memory for a probe. Charts read several chains at the same time.
+/// The most heads of a probe's windows that are kept in memory. Charts read several chains at the same time.
 const MOST: usize = 4;
 
 /// The heads of windows with whole sums, by the numbers of their bodies.
@@ -31,13 +31,13 @@ impl WholeHeads {
 }
 
 impl WindowHead {
-    /// Tells whether later windows can hold the changes in sums of this one.
+    /// Tells whether later windows can hold the changes in the sums of this window.
     pub fn has_whole_sums(&self) -> bool {
         self.changes.is_none() && self.all().any(|metric| metric.temporality == Temporality::Cumulative)
     }
 
-    /// Returns this head without the metrics that `whole` describes; `None` if that is not a head with changes, or describes no
-    /// metric in the same place.
+    /// Returns this head without the metrics that `whole` describes; `None` if this head has no changes of sums, or if `whole`
+    /// describes no metric in the same place.
     pub fn without_described(&self, whole: &Self) -> Option<Self> {
         let changes = self.changes.as_ref()?;
         let shown = self.metrics.len();

@@ -1,5 +1,6 @@
-//! Bodies during their writing. Small ones go into the store with the change that names them. Large ones are files: the
-//! writer syncs a file before the change that names it, and removes it after the change that forgets it.
+//! The bodies that are being written. Small bodies go into the store with the change that names them. Large bodies are
+//! files: the writer syncs a file before the change that names it, and removes the file after the change that forgets
+//! it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -14,12 +15,12 @@ use crate::body::verified::VerifiedBodies;
 /// The largest body that is in the store itself, in bytes: the store writes its content twice.
 pub const LARGEST: usize = 64 * 1024;
 
-/// The directory of large bodies, and the numbers of all.
+/// The directory of large bodies, and the numbers of all bodies.
 #[derive(Debug)]
 pub struct Bodies {
     path: PathBuf,
     next: AtomicI64,
-    /// The files whose digest was compared.
+    /// The files whose digest was compared with their content.
     pub verified: VerifiedBodies,
 }
 
@@ -31,7 +32,7 @@ pub struct BodyDraft {
     content: Vec<u8>,
     /// The file of a body that is too large for the store. Dropping the draft removes it.
     file: Option<UnnamedBody>,
-    /// The most bytes that are held in memory.
+    /// The number of bytes up to which the body is held in memory.
     limit: usize,
 }
 
@@ -58,7 +59,7 @@ impl Bodies {
         Self { path, next: AtomicI64::new(1), verified: VerifiedBodies::default() }
     }
 
-    /// Makes all new numbers larger than `id`.
+    /// Makes all numbers of later bodies larger than `id`.
     pub fn skip(&self, id: i64) {
         self.next.fetch_max(id.saturating_add(1), Ordering::Relaxed);
     }
@@ -85,7 +86,7 @@ impl Bodies {
     /// Gives an existing file the name of body `id` as well, durably.
     pub fn link(&self, id: i64, file: &Path) -> io::Result<()> {
         let path = self.file(id);
-        // This attempt does not use the rest of an earlier one.
+        // The remains of an earlier attempt are not used.
         let _ = fs::remove_file(&path);
         fs::hard_link(file, &path).or_else(|error| match self.path.parent() {
             Some(parent) if error.kind() == io::ErrorKind::NotFound => {
@@ -131,7 +132,7 @@ impl BodyDraft {
         Ok(Content::File(written.file.try_clone()?))
     }
 
-    /// Makes the body last, or ready for the change that names it.
+    /// Makes the body durable, or ready for the change that names it.
     pub fn finish(mut self) -> io::Result<Body> {
         let Some(file) = self.file.as_mut() else {
             return Ok(Body {
@@ -191,7 +192,7 @@ impl Body {
 impl Drop for UnnamedBody {
     fn drop(&mut self) {
         if !self.is_named {
-            // The next start removes the remains of a failure.
+            // The next start removes the file if its removal fails.
             let _ = fs::remove_file(&self.path);
         }
     }

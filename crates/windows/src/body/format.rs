@@ -141,7 +141,7 @@ impl<W: Write> Encoder<W> {
     }
 }
 
-/// The size of a table in a file, in bytes.
+/// Returns the size of a table in a file, in bytes.
 fn size(table: &RawTable) -> u64 {
     let own = (TABLE_HEAD + table.keys.len() + table.values.len()) as u64;
     own + table.inner.iter().map(size).sum::<u64>()
@@ -211,8 +211,8 @@ pub fn read_table(file: &Content, place: ChunkSpan) -> io::Result<RawTable> {
     table.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a chunk of rows is damaged"))
 }
 
-/// Returns the keys and values of the table at `place` of a file that is in memory; `None` if the file is not, or if the table
-/// has others in it.
+/// Returns the keys and values of the table at `place` of a file that is in memory; `None` if the file is not in memory, or if
+/// the table contains other tables.
 pub fn flat_table(file: &Content, place: ChunkSpan) -> Option<(&[u8], &[u8])> {
     let mut rest = file.part(place.offset, place.length)?;
     let mut lengths = [0_usize; 3];

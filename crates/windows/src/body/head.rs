@@ -28,9 +28,9 @@ pub struct WindowHead {
     /// The number of values that earlier OpenMetrics answers about the probe left out, because they can not be samples.
     pub skipped_before: u64,
     pub closed_by: ClosedBy,
-    /// The metrics, in the order of the document. Rows name a metric by its place in this list.
+    /// The metrics, in the order of the document. Rows name their metric by its place in this list.
     pub metrics: Vec<MetricHead>,
-    /// The sums that are not shown; their places are after those of `metrics`.
+    /// The sums that no document shows. Their places follow the places of `metrics`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<MetricHead>,
     /// Marks a window that holds the changes in its sums; `None` if it holds whole sums.
@@ -38,17 +38,18 @@ pub struct WindowHead {
     pub changes: Option<SumChanges>,
 }
 
-/// The sums of a window that holds only changes since another one.
+/// The sums of a window that holds only the changes since another window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SumChanges {
     /// The number of the previous window, with which the changes begin.
     pub since: u64,
-    /// The places of the metrics.
+    /// The places of the metrics whose rows are changes.
     pub places: Vec<usize>,
-    /// The places of the metrics that the window with whole sums describes to the last number; empty except in a body.
+    /// The places of the metrics that the window with whole sums describes completely, with the same numbers; only the head in a
+    /// body has such places.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alike: Vec<usize>,
-    /// The metrics that the window with whole sums describes but for these numbers; empty except in a body.
+    /// The metrics that the window with whole sums describes, except for these numbers; only the head in a body has such metrics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub described: Vec<DescribedMetric>,
 }
@@ -70,12 +71,12 @@ impl SumChanges {
 }
 
 impl WindowHead {
-    /// Every metric that has rows, in the order of the places.
+    /// Returns every metric that has rows, in the order of the places.
     pub fn all(&self) -> impl Iterator<Item = &MetricHead> {
         self.metrics.iter().chain(&self.hidden)
     }
 
-    /// The number of metrics that this head leaves to that of the window with whole sums.
+    /// Returns the number of metrics that the head of the window with whole sums describes for this head.
     pub fn described(&self) -> usize {
         self.changes.as_ref().map_or(0, |changes| changes.alike.len() + changes.described.len())
     }
@@ -108,7 +109,7 @@ impl FileHead for WindowHead {
     }
 
     fn tables(&self) -> usize {
-        // Rows, ages, and changes of each metric.
+        // The places of the rows, of the ages and of the changes of each metric.
         let all = self.metrics.len() + self.hidden.len() + self.described();
         if self.changes.is_some() { 3 * all } else { 2 * all }
     }
@@ -124,8 +125,8 @@ pub enum ClosedBy {
     Request,
     /// The probe's interval is over.
     Schedule,
-    /// A page about all probes, for the sums in the window. Other readers do not need the window, so that it
-    /// is removed with the next one. On disk it looks like a window for a client.
+    /// A page about all probes, which needs the sums in the window. Other readers do not need the window, so the next window
+    /// replaces it. On disk it looks like a window for a client.
     #[serde(skip_deserializing, rename(serialize = "request"))]
     Page,
 }

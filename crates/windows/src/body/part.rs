@@ -16,16 +16,16 @@ pub struct BaselinePart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
     pub content: PartContent,
-    /// The last window in the rows.
+    /// The last window whose numbers are in the rows.
     #[serde(skip)]
     pub through: u64,
     pub layout: Arc<TableLayout>,
     #[serde(skip)]
     pub rows: RawTable,
-    /// The last window that had the entry, for each entry of a sum whose entries come and go.
+    /// The number of the last window that had each entry, for a sum whose entries come and go.
     #[serde(skip)]
     pub ages: Vec<u64>,
-    /// The number of entries that the sum has dropped so far for lack of room.
+    /// The number of entries that the sum has dropped so far because it was full.
     #[serde(default)]
     pub dropped: u64,
 }

@@ -17,13 +17,13 @@ const PIECE: usize = 256 << 10;
 
 /// The sum of a metric at the end of a window.
 struct SumRows {
-    /// The place of the metric in the window of the reader.
+    /// The place of the metric in the window that is being read.
     place: usize,
     rows: RawTable,
     ages: Vec<u64>,
 }
 
-/// The identity of a metric among the others of its window.
+/// The properties that distinguish a metric from the other metrics of its window.
 type MetricIdentity<'a> = (bool, Direction, &'a str, &'a str);
 
 fn identities(head: &WindowHead) -> impl Iterator<Item = (MetricIdentity<'_>, &MetricHead)> {
@@ -38,7 +38,7 @@ fn damaged(reason: impl Into<String>) -> Unusable {
 }
 
 impl StoredWindow {
-    /// Returns the reason why a window that builds on this one can't be read.
+    /// Returns the reason why a window that builds on this window can't be read.
     pub fn is_built_on(&self, error: Unusable) -> Unusable {
         match error {
             Unusable::Damaged(reason) => {
@@ -49,7 +49,7 @@ impl StoredWindow {
     }
 }
 
-/// Makes the window with the content `own`.
+/// Makes the window with whole sums from its stored content `own`.
 pub fn rebuilt(
     source: &dyn BodySource,
     window: &StoredWindow,

@@ -16,7 +16,7 @@ use crate::body::head::{ClosedBy, WindowHead};
 use crate::body::part::{BaselinePart, PartContent, ages_of};
 use crate::body::verified::{FileState, VerifiedBodies};
 
-/// A window that was committed. It may have been removed since.
+/// A window that was committed. The store may have removed the window since.
 #[derive(Debug)]
 pub struct StoredWindow {
     /// The window as lists show it.
@@ -41,13 +41,13 @@ pub trait BodySource: std::fmt::Debug + Send + Sync {
     /// Opens the body of a window.
     fn content(&self, window: &StoredWindow) -> io::Result<Content>;
 
-    /// The windows that this one builds on, oldest first: whole sums, and then the changes of these.
+    /// The windows that this window builds on, oldest first: a window with whole sums, and then the windows with the changes.
     fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>>;
 
-    /// The bodies whose digest was compared.
+    /// The bodies whose digest was compared with their content.
     fn verified(&self) -> &VerifiedBodies;
 
-    /// The head of the window with whole sums that begins the chain of this one.
+    /// The head of the window with whole sums that begins this window's chain of changes.
     fn whole_head(&self, window: &StoredWindow) -> Result<Arc<WindowHead>, Unusable>;
 
     /// Begins a body that only its reader has.
@@ -56,7 +56,7 @@ pub trait BodySource: std::fmt::Debug + Send + Sync {
     /// Sets an unusable window aside, and counts it as lost.
     fn set_aside(&self, window: &StoredWindow, reason: &str);
 
-    /// Notes whether a window can be read.
+    /// Notes whether the last attempt to read a window succeeded.
     fn note_readable(&self, window: &StoredWindow, is_readable: bool);
 }
 
@@ -75,7 +75,8 @@ pub enum WindowError {
     Newer(String),
 }
 
-/// A window that is undamaged. It can be read to its end, even if it is removed meanwhile, unless [`Self::close`] is called.
+/// A window that is undamaged. A reader can read the whole window, even if the store removes it during the reading, unless
+/// [`Self::close`] is called.
 #[derive(Debug)]
 pub struct WindowReader {
     content: Mutex<Option<Arc<Content>>>,
@@ -110,7 +111,7 @@ impl StoredWindow {
         self.read_content(source, source.content(self), BodyDigest::Unknown)
     }
 
-    /// Examines this content, and completes its head.
+    /// Examines a content, and completes the head in the content.
     pub fn read_content(
         &self,
         source: &dyn BodySource,
@@ -128,8 +129,7 @@ impl StoredWindow {
         Ok(reader)
     }
 
-    /// Examines the window in its stored form: with whole sums, or with their changes. Damaged windows are
-    /// not set aside.
+    /// Examines the window in its stored form: with whole sums, or with changes of sums. Does not set damaged windows aside.
     pub fn open_as_stored(&self) -> io::Result<WindowReader> {
         let source = self.source.upgrade().ok_or(io::ErrorKind::NotFound)?;
         self.read_alone(&*source).map_err(unread)
@@ -177,13 +177,13 @@ fn examined(content: Content, seq: u64, digest: BodyDigest) -> Result<WindowRead
 }
 
 impl WindowReader {
-    /// Reads a chunk of a metric's rows; all chunks in order are its table. `None` after the last chunk.
+    /// Reads a chunk of a metric's rows; `None` after the last chunk. All chunks in order are the metric's table.
     pub fn chunk(&self, metric: usize, index: usize) -> io::Result<Option<RawTable>> {
         let place = self.chunks.get(metric).and_then(|chunks| chunks.get(index));
         place.map(|&place| format::read_table(&*self.content()?, place)).transpose()
     }
 
-    /// Tells whether [`Self::chunk`] waits for no disk at this place.
+    /// Tells whether [`Self::chunk`] returns this chunk without a wait for a disk.
     pub fn is_at_hand(&self, metric: usize, index: usize) -> bool {
         let is_over = self.chunks.get(metric).is_none_or(|chunks| index >= chunks.len());
         is_over || self.content().is_ok_and(|content| matches!(*content, Content::Bytes(_)))
@@ -208,7 +208,7 @@ impl WindowReader {
         self.changes_with(place, self.table(place)?).map(Some)
     }
 
-    /// Does the same without keys and values; [`Self::each_flat`] gives these in place.
+    /// Does the same as [`Self::changes`], without keys and values; [`Self::each_flat`] reads these.
     pub fn places_of_changes(&self, place: usize) -> io::Result<TableChanges> {
         self.changes_with(place, RawTable::default())
     }
@@ -240,7 +240,7 @@ impl WindowReader {
         }
     }
 
-    /// Gives the body up. A reader of the window gets an error from now on.
+    /// Closes the window. A reader of it gets an error from now on.
     pub fn close(&self) {
         *self.content.lock() = None;
     }
@@ -272,7 +272,7 @@ impl WindowReader {
         self.head.all().enumerate().filter(cumulative).map(part).collect()
     }
 
-    /// Sets the times of a sum that an earlier version has stored to the wall clock: the machine may have been booted since.
+    /// Converts the times of a sum that an earlier version has stored to the wall clock: the machine may have been booted since.
     fn clocked(&self, metric: &MetricHead, rows: RawTable) -> (Arc<TableLayout>, RawTable) {
         let layout = &metric.layout;
         if layout.value.renders(Render::Ktime) {

@@ -1,5 +1,5 @@
-//! Bodies whose digest was compared with their content. The files of large bodies are read again and again for charts, and the
-//! digest takes most of that time. As long as a file is unchanged, its digest is not computed anew.
+//! The bodies whose digest was compared with their content. Charts read the files of large bodies again and again, and
+//! computing the digest takes most of that time. As long as a file is unchanged, its digest is not computed again.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 
 use crate::body::content::Content;
 
-/// The most bodies that are known: less than a MiB.
+/// The most bodies that are remembered. They take less than a MiB of memory.
 const MOST: usize = 8_192;
-/// A file whose last change is older than this gets a new time with its next change. Clocks of file systems
-/// are coarse.
+/// A file whose last change is older than this certainly gets another time with its next change: clocks of file
+/// systems are coarse.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The properties that show that a file is unchanged.
@@ -42,7 +42,7 @@ impl FileState {
         })
     }
 
-    /// Tells whether the last change is so old that a later one must have another time.
+    /// Tells whether the file's last change is so old that a further change would give the file another time.
     fn is_settled(&self) -> bool {
         let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
         else {
@@ -54,18 +54,18 @@ impl FileState {
 }
 
 impl VerifiedBodies {
-    /// Tells whether the digest was compared in this state of the file.
+    /// Tells whether the digest of the body was compared while its file was in this state.
     pub fn knows(&self, id: i64, state: FileState) -> bool {
         self.0.lock().get(&id) == Some(&state)
     }
 
-    /// Notes that the digest is that of the content. The state is from before the reading.
+    /// Notes that the digest fits the content. `state` is the state of the file before the reading.
     pub fn note(&self, id: i64, state: FileState) {
         if !state.is_settled() {
             return;
         }
         let mut known = self.0.lock();
-        // Bodies have rising numbers, so the smallest number is that of the oldest body.
+        // Bodies have rising numbers, so the oldest body has the smallest number.
         if known.len() >= MOST
             && let Some(oldest) = known.keys().min().copied()
         {
@@ -74,7 +74,7 @@ impl VerifiedBodies {
         known.insert(id, state);
     }
 
-    /// Tells whether anything is known of a body.
+    /// Tells whether the digest of this body was compared.
     #[cfg(test)]
     pub fn has(&self, id: i64) -> bool {
         self.0.lock().contains_key(&id)

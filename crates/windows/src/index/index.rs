@@ -13,9 +13,9 @@ use crate::index::state::SeriesState;
 use crate::retention::{AckError, ListBounds, Missing, RetentionLimits};
 use crate::rows::{Baseline, Form};
 
-/// The most windows in one chain: one with whole sums, and later ones with changes.
+/// The most windows in one chain: one window with whole sums, and later windows with changes.
 const WINDOWS_TOGETHER: usize = 64;
-/// The largest size of these windows together, as a multiple of the size of the one with whole sums.
+/// The largest size of these windows together, as a multiple of the size of the window with whole sums.
 const LONGEST_CHANGES: u64 = 8;
 
 /// The windows of one probe in the store.
@@ -34,11 +34,11 @@ pub struct WindowIndex {
     pub damaged: VecDeque<Arc<StoredWindow>>,
     /// The newest window, once it is acknowledged.
     pub acknowledged: Option<Arc<StoredWindow>>,
-    /// The windows that are in no list, and on which later ones build.
+    /// The windows that are in no list, but on which later windows build.
     pub built_on: BTreeMap<u64, Arc<StoredWindow>>,
     /// The last window that each holder has used: see [`Windows::hold`](crate::Windows::hold).
     pub holders: BTreeMap<String, u64>,
-    /// True once the windows were removed together with their probe.
+    /// True once the probe was removed together with its windows.
     pub removed: bool,
 }
 
@@ -54,7 +54,7 @@ impl RetainedEntry {
     }
 }
 
-/// Ids of rows, each with whether the body is a file.
+/// The ids of rows, each with whether the body of the row is a file.
 pub type Ids = Vec<(i64, bool)>;
 
 /// A change of the store.
@@ -63,7 +63,7 @@ pub type Ids = Vec<(i64, bool)>;
 pub struct IndexChange {
     /// The state after the change.
     pub state: SeriesState,
-    /// True if the state must be written because the windows do not show it.
+    /// True if the change must write the state, because the rows of windows do not show it.
     pub saves: bool,
     pub new: Option<Arc<StoredWindow>>,
     /// The windows that are removed.
@@ -99,8 +99,8 @@ impl WindowIndex {
         }
     }
 
-    /// Counts windows as damaged if the state knows them and the store lacks them. The store has the last
-    /// window of all, or the state tells its fate.
+    /// Counts windows as damaged that the state names and the store lacks. The store has the last window of all, or
+    /// the state records the fate of that window.
     pub fn lose_vanished(&mut self, probe: &str) {
         let SeriesState { first, last, acknowledged, lost, outlived, damaged, .. } = &mut self.state;
         let stored = self.retained.keys().next_back().copied().unwrap_or_default();
@@ -147,8 +147,8 @@ impl WindowIndex {
         self.unreadable.remove(&seq);
     }
 
-    /// The baseline of the open window of a deployment, or of the newest deployment without a serial; `None`
-    /// if the newest window has made the baseline needless.
+    /// Returns the baseline of the open window of a deployment, or of the newest deployment if there is no serial;
+    /// `None` if the newest window has replaced the baseline.
     pub fn baseline_of(&self, serial: Option<u64>) -> Option<((u64, u64), Baseline)> {
         let newest = self.newest().map_or(0, |newest| newest.seq());
         let fits =
@@ -187,13 +187,13 @@ impl WindowIndex {
         }
     }
 
-    /// The windows after this one, oldest first, including acknowledged ones that are held.
+    /// Returns the windows after `seq`, oldest first, including acknowledged windows that a holder keeps.
     pub fn after(&self, seq: u64) -> impl Iterator<Item = &WindowEntry> {
         let retained = self.retained.range((Bound::Excluded(seq), Bound::Unbounded));
         retained.filter(|(_, kept)| !kept.is_page()).map(|(_, kept)| &kept.window.entry)
     }
 
-    /// The number up to which no acknowledged window is needed.
+    /// Returns the number up to which all windows are acknowledged, and used by all holders.
     pub fn released(&self) -> u64 {
         self.holders.values().fold(self.state.acknowledged, |released, &used| released.min(used))
     }
@@ -216,7 +216,7 @@ impl WindowIndex {
         self.retained.values().next_back().map(|kept| &kept.window).or(self.acknowledged.as_ref())
     }
 
-    /// The windows on which this one builds, oldest first.
+    /// Returns the windows on which this window builds, oldest first.
     pub fn below(&self, window: &StoredWindow) -> Vec<Arc<StoredWindow>> {
         let range = window.from..window.seq();
         let retained = self.retained.range(range.clone()).map(|(_, kept)| &kept.window);
@@ -227,8 +227,9 @@ impl WindowIndex {
         below
     }
 
-    /// The window on which the next one can build; `None` if the next one must have whole sums. Windows that
-    /// build on one another are removed together. So they may not be many, nor take much of the limits.
+    /// Returns the window on which the next window can build; `None` if the next window must have whole sums.
+    /// Windows that build on one another are removed together, so such a chain must have few windows and take a
+    /// small part of the limits.
     pub fn base(&self) -> Option<&Arc<StoredWindow>> {
         let newest = self.newest()?;
         let below = self.below(newest);
@@ -238,16 +239,16 @@ impl WindowIndex {
         (below.len() + 1 < WINDOWS_TOGETHER && is_room).then_some(newest)
     }
 
-    /// The windows that can only be removed together with the newest one, including it: their number, their
-    /// total size and the largest size.
+    /// Returns the windows that can only be removed together with the newest window, including it: their number,
+    /// their total size and the largest size.
     pub fn together(&self) -> (usize, u64, u64) {
         let below = self.newest().map(|newest| self.below(newest)).unwrap_or_default();
         let sizes = || below.iter().chain(self.newest()).map(|window| window.entry.bytes);
         (sizes().count(), sizes().sum(), sizes().max().unwrap_or_default())
     }
 
-    /// The windows that collectors see, oldest first. They do not include the window of a page: it may be
-    /// removed at any time.
+    /// Returns the windows that collectors see, oldest first. They do not include the window of a page, which may
+    /// be removed at any time.
     fn listed(&self) -> impl DoubleEndedIterator<Item = (u64, &RetainedEntry)> {
         let retained = self.retained.range((Bound::Excluded(self.state.acknowledged), Bound::Unbounded));
         retained.filter(|(_, kept)| !kept.is_page()).map(|(seq, kept)| (*seq, kept))
@@ -262,7 +263,8 @@ impl WindowIndex {
         self.limits.collectors.iter().map(behind).collect()
     }
 
-    /// The last one of the windows that would be dropped next to make room; `None` if the newest one is among them.
+    /// Returns the last one of the windows that a limit would remove next; `None` if the newest window is among
+    /// them.
     pub fn oldest(&self) -> Option<&Arc<StoredWindow>> {
         let from = self.newest()?.from;
         let mut retained = self.retained.values().map(|kept| &kept.window);
@@ -282,13 +284,13 @@ impl WindowIndex {
         all
     }
 
-    /// The windows that are taken and kept.
+    /// Returns the numbers of the windows that a client has taken and that are kept.
     #[cfg(test)]
     pub fn taken(&self) -> Vec<u64> {
         self.retained.iter().filter(|(_, kept)| kept.taken).map(|(seq, _)| *seq).collect()
     }
 
-    /// The size of everything that is kept, in bytes.
+    /// Returns the size of everything that the store keeps for the probe, in bytes.
     pub fn bytes(&self) -> u64 {
         let others = self.acknowledged.iter().chain(&self.damaged).chain(self.built_on.values());
         let others = others.map(|window| window.entry.bytes);
@@ -296,7 +298,7 @@ impl WindowIndex {
         self.bytes + others.chain(baselines).sum::<u64>()
     }
 
-    /// All ids of the probe in the store: windows and baselines.
+    /// Returns all ids of the probe in the store: of windows, and of baselines.
     pub fn all(&self) -> (Ids, Ids) {
         let retained = self.retained.values().map(|kept| &kept.window);
         let windows = retained.chain(&self.acknowledged).chain(&self.damaged).chain(self.built_on.values());
@@ -316,14 +318,14 @@ impl WindowIndex {
         }
     }
 
-    /// The number of lost windows that window `seq` must report.
+    /// Returns the number of lost windows that window `seq` must report.
     pub fn unreported(&self, seq: u64) -> u64 {
         let lost = self.state.lost.total() - u64::from(self.is_reclaimed(seq));
         lost.saturating_sub(self.state.reported)
     }
 
-    /// True if `seq` is the last window, and its damaged body was lost: the maps still hold it, so it can be
-    /// stored again.
+    /// True if `seq` is the last window and its body was lost through damage. The maps still hold the window, so
+    /// that it can be stored again.
     pub fn is_reclaimed(&self, seq: u64) -> bool {
         seq == self.state.last && self.state.lost.contains(seq)
     }

@@ -9,13 +9,13 @@ use crate::index::index::{IndexChange, RetainedEntry, WindowIndex};
 use crate::retention::{AckError, DAMAGED_WINDOWS};
 use crate::rows::{Baseline, Form};
 
-/// A plan in the making. It removes the windows before `from`, and the window of a page.
+/// A plan that is being made. It removes the windows before `from`, and the window of a page.
 struct Draft<'a> {
     index: &'a WindowIndex,
     change: IndexChange,
     from: u64,
     page: Option<u64>,
-    /// The number and the size of the remaining windows, with the new one.
+    /// The number and the size of the windows that remain, including the new window.
     count: usize,
     bytes: u64,
     damaged: usize,
@@ -45,7 +45,7 @@ impl WindowIndex {
         }
     }
 
-    /// Plans a window.
+    /// Plans the insertion of a window.
     pub fn insert(&self, window: Arc<StoredWindow>) -> IndexChange {
         let (seq, is_page) = (window.seq(), window.closed_by == ClosedBy::Page);
         let mut draft = self.draft();
@@ -63,7 +63,7 @@ impl WindowIndex {
         }
         draft.change.baselines_gone.extend(self.baselines.keys().filter(|(of, _)| *of <= seq));
         draft.count += 1;
-        // The window of a page drives out no other.
+        // The window of a page replaces no other window.
         let page_bytes = if is_page { window.entry.bytes } else { 0 };
         draft.bytes += window.entry.bytes - page_bytes;
         draft.change.new = Some(window);
@@ -105,7 +105,8 @@ impl WindowIndex {
         Ok(draft.finish())
     }
 
-    /// Plans to remove the acknowledged windows that are not held any more. `None` if there are none.
+    /// Plans to remove the acknowledged windows that no holder keeps any more. `None` if there is no such
+    /// window.
     pub fn remove_released(&self) -> Option<IndexChange> {
         let released = self.released();
         self.retained.first_key_value().filter(|(first, _)| **first <= released)?;
@@ -114,7 +115,8 @@ impl WindowIndex {
         Some(draft.finish())
     }
 
-    /// Plans to remove the oldest window and those that depend on it. `None` if the newest one is among them.
+    /// Plans to remove the oldest window and the windows that depend on it. `None` if the newest window is among
+    /// them.
     pub fn drop_oldest(&self) -> Option<IndexChange> {
         let last = self.oldest()?.seq();
         let mut draft = self.draft();
@@ -146,7 +148,7 @@ impl WindowIndex {
         Some(draft.finish())
     }
 
-    /// Plans to count a damaged window that a start has set aside, because not even its number can be used.
+    /// Plans to count a damaged window that a start has set aside, because even its number can't be used.
     pub fn count_damaged(&self, id: i64) -> Option<IndexChange> {
         let window = self.damaged.iter().find(|window| window.id == id)?;
         let mut draft = self.draft();
@@ -161,7 +163,7 @@ impl WindowIndex {
         IndexChange { saves: true, ..self.draft().change }
     }
 
-    /// Plans to mark a window as taken. `None` if the window was marked or removed earlier.
+    /// Plans to mark a window as taken. `None` if the window is already marked or was removed.
     pub fn take(&self, seq: u64) -> Option<IndexChange> {
         let kept = self.retained.get(&seq).filter(|kept| !kept.taken)?;
         let forms = vec![(Arc::clone(&kept.window), Form::Taken)];
@@ -174,7 +176,7 @@ impl WindowIndex {
         IndexChange { baselines_gone: gone.collect(), ..self.draft().finish() }
     }
 
-    /// Plans a baseline.
+    /// Plans the insertion of a baseline.
     pub fn add_baseline(&self, key: (u64, u64), baseline: Baseline) -> IndexChange {
         let baselines_gone = self.baselines.contains_key(&key).then_some(key).into_iter().collect();
         IndexChange { baseline: Some((key, baseline)), baselines_gone, ..self.draft().finish() }
@@ -200,7 +202,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The oldest remaining window, unless it is the new one.
+    /// Returns the oldest remaining window, unless it is the new window.
     fn oldest(&self) -> Option<&RetainedEntry> {
         let mut left = self.index.retained.range(self.from..);
         left.find(|(seq, _)| Some(**seq) != self.page).map(|(_, kept)| kept)
@@ -220,7 +222,7 @@ impl Draft<'_> {
         self.unlisted.insert(window.seq(), window);
     }
 
-    /// Removes the windows that are in no list and on which none builds.
+    /// Removes the windows that are in no list, and on which no other window builds.
     fn let_go(&mut self) {
         let needless = |seq: &u64| !self.is_built_on(*seq);
         let gone: Vec<u64> = self.unlisted.keys().copied().filter(needless).collect();
@@ -230,8 +232,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Tells whether a window that stays builds on window `seq`. If a retained window does, the next retained
-    /// one does, too.
+    /// Tells whether a window that stays builds on window `seq`. If a retained window builds on `seq`, the next
+    /// retained window does so as well.
     fn is_built_on(&self, seq: u64) -> bool {
         let retained = self.index.retained.range((seq + 1).max(self.from)..).map(|(_, kept)| &kept.window);
         let mut retained =
@@ -240,7 +242,7 @@ impl Draft<'_> {
         retained.next().into_iter().chain(others).any(|window| window.from <= seq)
     }
 
-    /// Tells whether the oldest window can be dropped to make room, together with those that depend on it.
+    /// Tells whether the oldest window can be removed to make room, together with the windows that depend on it.
     fn makes_room(&self) -> bool {
         let last = self.index.retained.values().next_back().map(|kept| &kept.window);
         let newest = self.change.new.as_ref().or(self.acknowledged.as_ref()).or(last);
@@ -280,7 +282,7 @@ impl Draft<'_> {
         true
     }
 
-    /// Acknowledges the windows that all collectors have acknowledged.
+    /// Acknowledges the windows that all named collectors have acknowledged.
     fn release(&mut self) {
         let cursors = self.index.limits.collectors.iter().map(|name| self.change.state.cursor(name));
         if let Some(seq) = cursors.min() {
@@ -302,7 +304,7 @@ impl Draft<'_> {
         while self.oldest().is_some_and(|kept| kept.window.seq() <= seq) {
             let Some((window, _)) = self.pop() else { return };
             if self.count == 0 {
-                // The newest window stays because it has the sums.
+                // The newest window stays, because it has the sums.
                 let before = self.acknowledged.replace(Arc::clone(&window));
                 before.into_iter().for_each(|window| self.unlist(window));
                 self.change.forms.push((window, Form::Acknowledged));
@@ -317,7 +319,7 @@ impl Draft<'_> {
     fn retire(&mut self, pages: usize) {
         let limits = &self.index.limits;
         while self.count - pages > limits.retain && self.drop_oldest() {}
-        // A damaged window is of no use to a collector: it is removed before any other.
+        // A collector can't use a damaged window: it is removed before all other windows.
         while self.bytes > limits.bytes && (self.drop_damaged() || self.makes_room() && self.drop_oldest()) {}
     }
 }

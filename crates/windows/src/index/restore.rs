@@ -1,4 +1,4 @@
-//! The index of a probe's windows as a start finds it in the store.
+//! The index of a probe's windows, as a start of the daemon builds it from the store.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -69,8 +69,8 @@ pub fn restore(
     for window in &damaged {
         let seq = window.seq();
         let is_next = seq > index.state.acknowledged && seq <= index.state.last + 1;
-        // [`mend`] sets a damaged window aside if it could be one of the retained ones. For others this code
-        // only counts.
+        // [`mend`] sets a damaged window aside if it may be a retained window. This code only counts all
+        // other damaged windows.
         let is_retained = is_next && index.get(seq).is_err();
         index.state.last = if is_retained { index.state.last.max(seq) } else { index.state.last };
         index.keep(Arc::clone(window), if is_retained { Form::Closed } else { Form::Damaged });
@@ -88,7 +88,7 @@ pub fn mend(windows: &Windows, damaged: &[Arc<StoredWindow>]) {
             let change = plan(&windows.index.lock(), window.id);
             match change {
                 Some(change) if windows.database.is_read_only() => windows.index.lock().apply(change),
-                // A failure was logged, and the next start finds the window again.
+                // A failure was logged, and the next start finds the damaged window again.
                 Some(change) => drop(windows.change(turn, change, Durable::Soon)),
                 None => {}
             }

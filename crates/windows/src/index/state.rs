@@ -1,4 +1,4 @@
-//! The facts about a probe's windows that are not in their rows.
+//! The facts about a probe's windows that the rows of the windows do not contain.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,8 @@ pub struct SeriesState {
     /// The windows that the limits removed while no collector was named. No client misses them.
     #[serde(skip_serializing_if = "is_default")]
     pub outlived: Lost,
-    /// The number of windows in `lost` that belong to `outlived`; earlier versions did not tell which.
+    /// The number of windows in `lost` that belong to `outlived`; earlier versions did not record which windows
+    /// these are.
     #[serde(skip_serializing)]
     pub unclaimed: u64,
     /// The number of lost windows that the windows up to `reported_through` have reported.
@@ -71,8 +72,8 @@ impl SeriesState {
         Ok(state)
     }
 
-    /// Moves the lost windows without a named collector to `outlived`. They are the first ones, because most
-    /// collectors get their names later.
+    /// Moves the windows that were lost while no collector was named to `outlived`. These are the first lost
+    /// windows, because most collectors get their names later.
     fn tell_apart(&mut self) {
         if self.unclaimed > 0 {
             self.outlived = self.lost.take_first(std::mem::take(&mut self.unclaimed));
@@ -112,7 +113,7 @@ fn digest_line(bytes: &[u8]) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost(Vec<Gap>);
 
-/// The lost windows among `from..=to`, `count` of them: all, unless the gap comes from a merge.
+/// The `count` lost windows among `from..=to`. All of `from..=to` are lost, unless the gap was made by a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Gap {
     from: u64,
@@ -139,7 +140,7 @@ impl Lost {
         }
     }
 
-    /// Removes the last lost window, which was not lost after all.
+    /// Removes the last lost window from the list, because it was stored after all.
     pub fn take_back(&mut self, seq: u64) {
         if let Some(gap) = self.0.pop_if(|gap| gap.to == seq)
             && gap.from < gap.to
@@ -194,7 +195,7 @@ impl Lost {
         self.after(0)
     }
 
-    /// The last window that was lost; 0 if there is none.
+    /// Returns the number of the last lost window; 0 if there is none.
     pub fn newest(&self) -> u64 {
         self.0.last().map_or(0, |gap| gap.to)
     }
@@ -219,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// An earlier version knew how many of the lost windows had no named collector.
+    /// An earlier version recorded how many of the lost windows had no named collector.
     #[test]
     fn what_nobody_misses_is_told_apart() {
         let mut lost = Lost::default();

@@ -1,4 +1,4 @@
-//! Execution of the steps.
+//! The code that executes the steps of a random test.
 
 mod daemon;
 mod requests;

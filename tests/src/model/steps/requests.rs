@@ -17,7 +17,7 @@ use crate::windows::Windows;
 /// The outcome of a request that may have been cut off.
 enum Outcome {
     Done(http::Response),
-    /// The daemon died; the next one runs.
+    /// The daemon ended during the request, and the next daemon runs.
     Broken,
     /// The request failed because room or descriptors were missing, and nothing has changed.
     Failed,

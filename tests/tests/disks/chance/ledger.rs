@@ -20,7 +20,7 @@ pub enum Origin {
     Other,
 }
 
-/// True if a GET of the metrics has given a window whole.
+/// True if a GET of the metrics has returned the whole window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     No,
@@ -205,7 +205,7 @@ impl Ledger {
             self.learn(client, other)?;
         }
         self.note(number, body, origin)?;
-        // On a busy machine the clock may have closed more windows before this look than are retained.
+        // On a busy machine, the clock may have closed more windows before this look than the daemon retains.
         if has_interval && list.seqs().first().is_some_and(|first| *first > known + 1) {
             self.open.0 = 0;
         }
@@ -224,7 +224,7 @@ impl Ledger {
         self.note(seq(&document), body, Origin::Post)
     }
 
-    /// Notes a GET without its end: its window is unknown.
+    /// Notes a GET that broke off, so that the number of its window is unknown.
     pub fn hung_up(&mut self) {
         for window in self.windows.values_mut().filter(|window| window.taken == Taken::No) {
             window.taken = Taken::Perhaps;
@@ -287,7 +287,7 @@ impl Ledger {
             let goes_on = if number == self.newest + 1 {
                 total == before + packets
             } else {
-                // The windows between were removed.
+                // The windows between the last known window and this one were removed.
                 came = total.saturating_sub(before);
                 total >= before + packets && came <= self.open.1
             };

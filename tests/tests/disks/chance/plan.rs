@@ -1,4 +1,4 @@
-//! The steps of the random test. Each is possible after all others, so that a list of them can be shortened.
+//! The steps of the random test. Each step is possible after any other steps, so that a list of them can be shortened.
 
 use std::fmt;
 

@@ -69,7 +69,7 @@ asyncio.run(main())";
 #[derive(Debug, Deserialize)]
 pub struct Message {
     pub subject: String,
-    /// The number of the window; of a gap that of the first and of the last one.
+    /// The number of the window. For a gap: the numbers of the first and of the last lost window.
     pub first: u64,
     pub last: u64,
     /// The windows of a gap; 0 for a window.
@@ -208,7 +208,7 @@ fn configured(
     configuration(directory.path(), nodes, &json!([{ "nats": to }]), &more)
 }
 
-/// The probe `p` with this one of [`LAYOUTS`].
+/// Returns the configuration of the probe `p` with the layout of this number in [`LAYOUTS`].
 pub fn layout(number: usize) -> Value {
     let others = LAYOUTS[number % LAYOUTS.len()];
     let source = format!(

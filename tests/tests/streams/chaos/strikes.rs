@@ -1,4 +1,4 @@
-//! The strikes at the parts of a site.
+//! The failures that the test causes at the parts of a site.
 
 use std::collections::BTreeMap;
 use std::thread;

@@ -40,7 +40,7 @@ pub struct SeenFlow {
     pub ports: (u64, u64),
     pub protocol: u64,
     pub packets: u64,
-    /// The octets of IP.
+    /// The number of octets of the IP packets.
     pub octets: u64,
     pub tos: u64,
     pub flags: u64,

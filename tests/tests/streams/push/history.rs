@@ -35,7 +35,7 @@ fn victoria(directory: &Path, place: &Namespace) -> Result<Server> {
         .enter(|| Server::start(Path::new("/usr/bin/victoria-metrics"), arguments.into(), 8428, directory))?
 }
 
-/// A Prometheus that takes remote writes and scrapes the daemon beside it.
+/// A Prometheus that accepts remote writes, and scrapes the daemon as well.
 fn prometheus(directory: &Path, place: &Namespace) -> Result<Server> {
     let config = json!({ "scrape_configs": [
         { "job_name": "twinprobe", "scrape_interval": "1s", "static_configs": [{ "targets": ["127.0.0.1:9469"] }] },
@@ -75,7 +75,7 @@ fn store(place: &Namespace, directory: &Path, page: &str, instance: &str, second
     place.output("curl", &["-sS", "--fail-with-body", "--data-binary", &body, &url]).map(drop)
 }
 
-/// The sum of the numbers of a chart: first of its keys, then of the others.
+/// Returns two sums over a chart: the sum over its keys, and the sum over all other keys.
 fn sums(chart: &Value) -> (u64, u64) {
     let total = |of: &Value| of["total"].as_u64().unwrap_or_default();
     let series = chart["series"].as_array().into_iter().flatten();
@@ -268,7 +268,7 @@ fn a_chart_without_history_says_why() -> Result<()> {
         let told = detail(&node, query, 400)?;
         ensure!(told.contains(words), "{told}");
     }
-    // A server that says nothing.
+    // A server that accepts connections and does not answer.
     let silent = node.topology.monitor().enter(|| TcpListener::bind(SERVER))??;
     let told = detail(&node, "metric=packets", 502)?;
     ensure!(told.contains(SERVER) && told.contains("within 5 s"), "{told}");
@@ -277,7 +277,7 @@ fn a_chart_without_history_says_why() -> Result<()> {
     let _server = victoria(directory.path(), node.topology.monitor())?;
     let told = detail(&node, "metric=packets", 404)?;
     ensure!(told.contains("node gw-2.example") && told.contains("twinprobe stream"), "{told}");
-    // The URL leads to another place of a server.
+    // The URL has a path at which the server does not have the API.
     let misled = Node::with("gw-3.example", &["--history", "http://127.0.0.1:8428/nowhere"])?;
     misled.deploy(&json!({}));
     let (elsewhere, place) = (tempfile::tempdir()?, misled.topology.monitor());

@@ -22,7 +22,8 @@ use crate::scene::{COLLECTOR, Node, Stream, configuration, free_port, kill_in_tu
 const SERVER_USER: u32 = 65_534;
 const PASSWORD: &str = "hunter2";
 
-/// A server with the database `windows`, which belongs to the user `archive`. A drop kills the process.
+/// A PostgreSQL server with the database `windows`, which belongs to the user `archive`. Dropping this value
+/// kills the process.
 pub struct Server {
     child: Option<Child>,
     directory: TempDir,
@@ -34,7 +35,7 @@ impl Server {
     pub fn new() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         chown(directory.path(), Some(SERVER_USER), Some(SERVER_USER))?;
-        // The path from which the stream reads the authority.
+        // The path of the file from which the stream reads the certificate authority.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
         let mut server = Self { child: None, directory, programs: programs()?, port: free_port()? };
         fs::write(server.path("password"), PASSWORD)?;
@@ -54,7 +55,7 @@ impl Server {
         self.directory.path().join(name)
     }
 
-    /// A program of the server, as its user.
+    /// Returns a command that runs a program of PostgreSQL as the user of the server.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.programs.join(program));
         command.uid(SERVER_USER).gid(SERVER_USER).current_dir(self.directory.path());
@@ -76,7 +77,7 @@ impl Server {
         self.path("certificates").join(name)
     }
 
-    /// From now on only clients with a certificate of the authority may connect over TCP.
+    /// From now on only clients with a certificate that the authority has signed may connect over TCP.
     fn ask_for_certificates(&self) -> Result<()> {
         let rules =
             "local all all scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n";

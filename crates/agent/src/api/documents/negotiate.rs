@@ -1,4 +1,4 @@
-//! The format of an answer: from `Accept`, else from `?format=`, else the probe's default.
+//! The format of an answer: from `Accept`, or else from `?format=`, or else the probe's default.
 
 use axum::http::{HeaderMap, StatusCode, header};
 use twinprobe_ebpf_common::Format;
@@ -19,8 +19,8 @@ pub fn allowed(headers: &HeaderMap, query: Option<&str>) -> Result<Vec<Format>, 
     Ok(if allowed.contains(&asked) { vec![asked] } else { allowed })
 }
 
-/// Returns the members of `formats` (with their media types) that the request's `Accept` prefers with the same quality;
-/// all if the request has no `Accept`. Refuses an `Accept` that fits none of the formats, with 406.
+/// Returns the members of `formats` (with their media types) that the request's `Accept` prefers with the same quality; all
+/// members if the request has no `Accept`. Refuses an `Accept` that fits none of the formats, with 406.
 pub fn accepted<T: Copy>(headers: &HeaderMap, formats: &[(&str, T)]) -> Result<Vec<T>, ProblemAnswer> {
     let all = || formats.iter().map(|(_, format)| *format).collect();
     let accepted = accept(headers).map_or_else(all, |accept| by_accept(&accept, formats));
@@ -30,8 +30,8 @@ pub fn accepted<T: Copy>(headers: &HeaderMap, formats: &[(&str, T)]) -> Result<V
     Ok(accepted)
 }
 
-/// Chooses by RFC 9110, section 12.5.1: the most specific range that matches a type gives its quality. Returns the formats of
-/// the highest quality, none if no range matches.
+/// Chooses by RFC 9110, section 12.5.1: the most specific range that matches a type determines the quality of the type.
+/// Returns the formats of the highest quality; none if no range matches.
 fn by_accept<T: Copy>(accept: &str, formats: &[(&str, T)]) -> Vec<T> {
     let ranges = parse(accept);
     let qualities = formats.iter().map(|(media_type, format)| (quality(&ranges, media_type), *format));
@@ -39,7 +39,7 @@ fn by_accept<T: Copy>(accept: &str, formats: &[(&str, T)]) -> Vec<T> {
     qualities.filter(|(quality, _)| best > 0.0 && *quality >= best).map(|(_, format)| format).collect()
 }
 
-/// Returns the request's `Accept`; several fields make one list; `None` if it has none or an empty one.
+/// Returns the request's `Accept`; `None` if it is missing or empty. Several header fields make one list.
 pub fn accept(headers: &HeaderMap) -> Option<String> {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let list = values.map(str::to_owned).reduce(|list, value| list + "," + &value)?;
@@ -57,7 +57,7 @@ const PARAMETERS: [&str; 3] = ["version", "proto", "encoding"];
 /// A range of media types in `Accept`.
 #[derive(Debug)]
 pub struct Range {
-    /// In lower case: `text/plain`, `text/*` or `*/*`.
+    /// The type in lower case: `text/plain`, `text/*` or `*/*`.
     media_type: String,
     /// The range's values of [`PARAMETERS`].
     parameters: [Option<String>; PARAMETERS.len()],
@@ -167,7 +167,7 @@ mod tests {
         let formats = PageFormat::ALL.map(|format| (format.media_type(), format));
         let with = |rest: &str| format!("{PROTOBUF}{rest}");
         for (accept, expected) in [
-            // Prometheus 2.42 and 3, without and with native histograms.
+            // The values that Prometheus 2.42 and 3 send, without and with native histograms.
             ("application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
               text/plain;version=0.0.4;q=0.5,*/*;q=0.1".to_owned(), vec![OpenMetrics]),
             (with(",application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"),

@@ -1,17 +1,17 @@
-//! The memory of the pieces of an answer. Later pieces use it again once the connection has sent the earlier
-//! ones. For new pages, the kernel would have to clear the memory first, and no cache of the CPU would have
-//! them.
+//! The memory for the pieces of an answer. Later pieces use it again once the connection has sent the
+//! earlier pieces. The kernel would have to clear new pages first, and these would not be in the CPU's
+//! cache.
 
 use hyper::body::Bytes;
 
-/// The number of bytes after which a piece is handed to the connection.
+/// The number of bytes after which a piece is given to the connection.
 pub const CHUNK: usize = 64 << 10;
-/// The capacity of a piece: it need not grow.
+/// The capacity of a piece, so that a piece need not grow.
 const PIECE: usize = CHUNK + 3 * CHUNK / 4;
-/// The number of pieces that are remembered. A connection has about four on their way.
+/// The number of pieces that are remembered. A connection usually has about four unsent pieces.
 const KEPT: usize = 6;
 
-/// The pieces of one answer that were handed to the connection last.
+/// The pieces of one answer that were given to the connection last.
 #[derive(Debug, Default)]
 pub struct SentPieces(Vec<Bytes>);
 
@@ -24,7 +24,7 @@ impl SentPieces {
             || Vec::with_capacity(PIECE),
             |at| {
                 let mut piece = self.0.remove(at);
-                // The conversion would move the content.
+                // The conversion to `Bytes` would move the content.
                 piece.clear();
                 Vec::from(piece)
             },

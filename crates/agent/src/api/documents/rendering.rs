@@ -1,5 +1,5 @@
-//! A document or a page as the body of an answer, rendered piece by piece as its maps are read and as the client takes
-//! it. A slow client slows its own answer only, and the whole text is never in memory.
+//! A document or a page as the body of an answer, rendered piece by piece as its maps are read and as the client takes it. A
+//! slow client delays only its own answer, and the whole text is never in memory.
 
 use std::sync::Arc;
 
@@ -31,16 +31,16 @@ pub trait Renderable: Send {
     /// Writes the rest of the last rows, up to a chunk. Returns false if nothing is left.
     fn more(&mut self, out: &mut Vec<u8>) -> bool;
 
-    /// Gives up a table that can't be read, or returns the error that ends the answer.
+    /// Skips the rest of a table that can't be read, or returns the error that ends the answer.
     fn give_up(&mut self, table: usize, error: Broken) -> Result<(), Broken>;
 
-    /// Writes the end.
+    /// Writes the end of the document.
     fn finish(&mut self, out: &mut Vec<u8>);
 
-    /// Converts the output from `start` on, if the format is not the encoder's own.
+    /// Converts the output from `start` on, if the format differs from the encoder's format.
     fn convert(&mut self, _start: usize, _out: &mut Vec<u8>) {}
 
-    /// The client has taken everything: the readings are delivered.
+    /// Notes that the client has received everything, so that the readings are delivered.
     fn taken(&self);
 
     /// Notes that an answer stopped before its end.
@@ -54,10 +54,10 @@ pub struct Rendering<R> {
     /// The number of the table that is being written, and the position in it.
     current: Option<(usize, TablePosition)>,
     keeper: Keeper,
-    /// The bytes that the connection has not accepted yet.
+    /// The bytes that the connection has not taken yet.
     out: Vec<u8>,
     sent: SentPieces,
-    /// True if nothing comes after `out`.
+    /// True if nothing follows after `out`.
     complete: bool,
 }
 
@@ -71,9 +71,8 @@ struct TablePosition {
 }
 
 impl TablePosition {
-    /// Starts before the first row of a metric; [`Self::advance`] fetches it. Rows that are needed again are
-    /// kept, if there is room for them. After the last row, the kept ones replace the map as the source of
-    /// the metric.
+    /// Starts before the first row of a metric; [`Self::advance`] fetches that row. Rows that will be needed again are kept, if
+    /// there is room for them. After the last row, the kept rows replace the map as the source of the metric.
     fn new(
         DocumentPart { metric, rows, .. }: &DocumentPart,
         is_needed_again: bool,
@@ -119,7 +118,7 @@ impl<R: Renderable> Rendering<R> {
         Self { of, current: None, keeper, out, sent, complete: false }
     }
 
-    /// Waits for the first rows, so that an unreadable map becomes an error status and not an answer that breaks off.
+    /// Waits for the first rows, so that an unreadable map leads to an error status and not to an answer that breaks off.
     pub async fn begun(mut self) -> Result<Self, Broken> {
         self.advance().await?;
         Ok(self)
@@ -178,7 +177,7 @@ impl<R: Renderable> Rendering<R> {
         written.map(|()| self.complete)
     }
 
-    /// Waits for the next rows, of this table or of the next one. Returns false if no rows are left.
+    /// Waits for the next rows of this table, or of the next table. Returns false if no rows are left.
     async fn advance(&mut self) -> Result<bool, Broken> {
         loop {
             if let Some((table, current)) = &mut self.current {

@@ -80,7 +80,7 @@ impl Renderable for ScrapePage {
         self.encoder.more(out)
     }
 
-    /// The page keeps the finished rows of the probe. The next client gets the reading again.
+    /// The page keeps the finished rows of the probe, and the next client gets the reading again.
     fn give_up(&mut self, table: usize, error: Broken) -> Result<(), Broken> {
         self.encoder.abandon();
         let probe = &mut self.probes[self.tables[table].0];

@@ -1,5 +1,5 @@
-//! The documents of many windows in one answer: a list, and then a line of JSON for each window of it. A request for each window
-//! would cost more than the rendering of small documents.
+//! The documents of many windows in one answer: a list, and then a line of JSON for each window in it. A separate request for
+//! each window would cost more than the rendering of small documents.
 
 use std::sync::Arc;
 
@@ -27,22 +27,22 @@ pub fn check(headers: &HeaderMap) -> Result<(), ProblemAnswer> {
     accepted(headers, &[(NDJSON, ())]).map(drop)
 }
 
-/// The lines of an unfinished answer: a list, and for each window of it the document, or `null` if the window
-/// was removed. Only the part that is being written is in memory. A slow client slows its own answer only.
+/// The lines of an unfinished answer: a list, and for each window of it the document, or `null` if the window was removed.
+/// Only the part that is being written is in memory. A slow client delays only its own answer.
 struct WindowLines {
     run: WindowRun,
-    /// True if the shape of a document is sent before it when it differs from the last shape.
+    /// True if the shape of a document is sent before the document whenever it differs from the last sent shape.
     with_shapes: bool,
     engine: Arc<Engine>,
     /// The number of the window whose document is being written.
     current: Option<(u64, Rendering<OneDocument>)>,
     out: Vec<u8>,
     sent: SentPieces,
-    /// The windows whose documents end in the last piece.
+    /// The windows whose documents have ended in the last piece.
     written: Vec<u64>,
 }
 
-/// Begins the answer. An unreadable first window becomes an error status and not an answer that breaks off.
+/// Begins the answer. An unreadable first window leads to an error status and not to an answer that breaks off.
 pub async fn answer(
     listing: &Listing,
     run: WindowRun,

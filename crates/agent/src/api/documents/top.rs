@@ -13,10 +13,10 @@ use crate::engine::window::delivery::{Delivery, DocumentPart, Rows};
 
 /// The most entries of a metric that a request may ask for: they are in memory during the choice.
 const MOST: usize = 10_000;
-/// The most metrics that an error is about.
+/// The most metrics that an error mentions.
 const MOST_REASONS: usize = 4;
 
-/// The number of entries that a client asks for, and the number by which they are the largest.
+/// The number of entries that a client requests, and the number by which these entries are the largest.
 #[derive(Debug, Default, Deserialize)]
 pub struct TopQuery {
     pub top: Option<usize>,
@@ -38,7 +38,7 @@ impl TopQuery {
         Err(ProblemAnswer::new(StatusCode::BAD_REQUEST, detail))
     }
 
-    /// Keeps the largest entries of each metric, beside the sum of the others. Pages of samples make their own choice.
+    /// Keeps the largest entries of each metric, and the sum of all others. Pages of samples make their own choice.
     pub async fn choose(&self, mut delivery: Delivery, format: Format) -> Result<Delivery, EngineError> {
         let Some(top) = self.top else { return Ok(delivery) };
         let chosen =

@@ -41,7 +41,7 @@ fn book(api: &Api) -> ApiResult<Arc<NodeBook>> {
     })
 }
 
-/// Writes an answer, which may have some MiB of numbers.
+/// Serializes an answer, which may have some MiB of numbers.
 async fn json(answer: impl Serialize + Send + 'static) -> ApiResult<Response> {
     let body = spawn_blocking(move || serde_json::to_vec(&answer).unwrap_or_default()).await;
     let body = body.map_err(EngineError::from)?;

@@ -24,7 +24,7 @@ const LOCAL: &str = "local";
 /// The parts that all such requests may have.
 const PARTS: [&str; 4] = [CONFIG, CAPTURE, EGRESS_CAPTURE, LOCAL];
 
-/// The most addresses of a host, and the bytes of the longest one.
+/// The most addresses of a host, and the most bytes of an address.
 const ADDRESSES: usize = 256;
 const ADDRESS: usize = 64;
 
@@ -38,8 +38,8 @@ pub struct ReplayParts {
     pub captures: UploadedCaptures,
 }
 
-/// Reads the parts of a request, which needs the part `needed` and a capture. Only a request that needs a
-/// rule may have a rule. Captures are written to the disk.
+/// Reads the parts of a request, which must have the part `needed` and a capture. A rule is allowed only
+/// in a request that needs a rule. Captures are written to the disk.
 pub async fn read(
     api: &Api,
     notes: &RecordNotes,
@@ -98,7 +98,7 @@ pub fn missing(part: &str) -> ProblemAnswer {
     ProblemAnswer::new(StatusCode::BAD_REQUEST, format!("the part {part} is missing"))
 }
 
-/// Tells whether a part is in YAML. Clients give a file's part all kinds of types.
+/// Tells whether a part is in YAML. Clients send files with different media types.
 fn is_yaml(part: &Field<'_>) -> bool {
     part.content_type().is_some_and(|given| given.essence_str().ends_with("yaml"))
 }

@@ -1,4 +1,5 @@
-//! `POST /v1/replay`: a configuration and captures in, the document of a window over their packets out.
+//! `POST /v1/replay`: the request contains a configuration and captures, and the answer is the document
+//! of a window over their packets.
 
 use std::sync::Arc;
 

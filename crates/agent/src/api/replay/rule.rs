@@ -1,4 +1,5 @@
-//! `POST /v1/replay/rule`: the request has a rule and captures, the answer the actions that the rule would have taken.
+//! `POST /v1/replay/rule`: the request contains a rule and captures, and the answer lists the actions that the rule
+//! would have taken.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::engine::error::EngineError;
 use crate::rules::probes;
 use crate::rules::trial::TriedRule;
 
-/// The length of windows if neither the request nor the configuration has one.
+/// The length of windows if neither the request nor the configuration has a length.
 const INTERVAL: &str = "1s";
 
 #[derive(Debug, Deserialize)]

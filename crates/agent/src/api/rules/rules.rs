@@ -57,7 +57,7 @@ pub async fn put(
     Ok((code, location, [(OUTCOME, word)], tagged(status)).into_response())
 }
 
-/// Returns the status of the answer to a PUT, and its word.
+/// Returns the status of the answer to a PUT, and the word for its outcome.
 pub const fn answer(outcome: PutOutcome) -> (StatusCode, &'static str) {
     match outcome {
         PutOutcome::Created => (StatusCode::CREATED, "created"),
@@ -85,7 +85,7 @@ pub async fn revisions(
     Ok(Json(RuleRevisionList { revisions: api.rules.revisions(&name).await? }))
 }
 
-/// Puts the revision in the body, or without one the revision before the present one.
+/// Puts the revision that the body names. Without a body, puts the revision before the present one.
 pub async fn roll_back(
     State(api): State<Api>,
     Path(name): Path<String>,

@@ -10,7 +10,8 @@ use tokio::time::{Instant, Sleep};
 
 /// A comment of an event stream, which every client skips. Lines of JSON have no such filler.
 const COMMENT: &[u8] = b": keep-alive\n\n";
-/// The longest time for which an event stream sends nothing. Proxies close a connection that is silent for a minute.
+/// The longest time for which an event stream sends nothing. Proxies close a connection that has sent nothing for a
+/// minute.
 pub const SILENCE: Duration = Duration::from_secs(15);
 
 /// The body of the answer: the bytes that `next` yields, and a comment whenever `next` has yielded nothing for too
@@ -55,7 +56,8 @@ impl<F: FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Unpin> hyper::body::Bod
 mod tests {
     use super::*;
 
-    /// Returns the output of a body within half a second if `events` are there immediately and no events follow.
+    /// Returns the output of a body within half a second, if `events` are available immediately and no other events
+    /// follow.
     async fn parts(events: &[&'static [u8]], silence: Option<Duration>) -> Vec<Bytes> {
         let mut events = events.iter();
         let next = move |_: &mut Context<'_>| {

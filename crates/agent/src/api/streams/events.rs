@@ -1,4 +1,5 @@
-//! `GET /v1/probes/{name}/events`: a response that stays open and grows as programs write events.
+//! `GET /v1/probes/{name}/events`: an answer that stays open, and to which the events of programs
+//! are added.
 
 use std::task::Context;
 

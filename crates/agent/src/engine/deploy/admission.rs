@@ -1,5 +1,5 @@
-//! The admission of loaded programs: each is tried on sample packets, and may not cost more than its configuration
-//! allows.
+//! The admission of loaded programs: the daemon tries each program on sample packets, and refuses a program that
+//! costs more than its configuration allows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use twinprobe_config::ProbeConfig;
 /// slower.
 const TRIALS: usize = 3;
 
-/// Tries the programs, or uses an earlier trial unless `anew`, and returns their cost. A program that costs
-/// too much is refused if a request brings it. If a start deploys it anew, it was admitted before, and gets a
-/// warning. `elfs` are the files of the objects.
+/// Tries the programs, or uses an earlier trial unless `anew`, and returns their cost. A program that costs too
+/// much is refused in a new request. If a start of the daemon deploys it again, it was admitted before, and only
+/// gets a warning. `elfs` are the files of the objects.
 pub fn admit(
     (kernel, trials, anew): (&Kernel, &Trials, bool),
     config: &ProbeConfig,
@@ -63,8 +63,8 @@ pub fn admit(
     if refused.is_empty() { Ok(cost) } else { Err(refused) }
 }
 
-/// Refuses a probe that a rule deploys if the probes of all rules would cost more than `limit` nanoseconds
-/// per packet. A packet passes one direction of a probe: the more expensive direction counts.
+/// Refuses a probe that a rule deploys if the probes of all rules would cost more than `limit` nanoseconds per
+/// packet. A packet passes only one direction of a probe, so the more expensive direction counts.
 pub fn check_rules_budget(
     name: &str,
     cost: &ProbeCost,
@@ -93,7 +93,7 @@ pub fn check_rules_budget(
     Ok(())
 }
 
-/// The cost of the direction that takes more time for a packet; `None` if one was not tried.
+/// Returns the time per packet of the more expensive direction; `None` if a direction was not tried.
 fn dearer(cost: &ProbeCost) -> Option<u64> {
     let costs = cost.directions.values().map(|of| Some(of.run.as_ref()?.ns_per_packet));
     costs.collect::<Option<Vec<u64>>>()?.into_iter().max()

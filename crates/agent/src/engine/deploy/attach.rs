@@ -1,4 +1,5 @@
-//! The step from loaded to running: a probe is attached anew, replaces another one, or is adopted as it runs.
+//! The step from loaded to running: a probe is attached as a new one, replaces another probe, or is adopted while it
+//! runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use crate::store::record::StoredProbe;
 use twinprobe_config::ProbeConfig;
 
 impl Probe {
-    /// Attaches a loaded probe, in the place of `old` if `old` runs, and makes the new probe the stored one.
+    /// Attaches a loaded probe, in the place of `old` if `old` runs, and makes the new configuration the stored one.
     pub fn deploy(
         engine: &Engine,
         config: ProbeConfig,
@@ -39,7 +40,7 @@ impl Probe {
         old: Option<&Self>,
         lineage: Lineage,
     ) -> Result<Self, EngineError> {
-        // The list is made only now: the watch reports interfaces that appear later, after this change.
+        // The list is made only here: the watch reports interfaces that appear later, after this change.
         let WantedInterfaces { interfaces, mut pending, unlisted } =
             wanted(&config.places, loaded.occasion, &engine.deployer.pods)?;
         let (interfaces, left) = fitting(interfaces, &loaded.directions)?;
@@ -145,7 +146,7 @@ impl Probe {
         Ok(Self::running(stored, lease, warnings, events, running, loaded.share))
     }
 
-    /// Continues with the windows of a probe that was adopted, once the dispatchers call the right programs.
+    /// Continues with the windows of an adopted probe, once the dispatchers call the right programs.
     pub fn resume(&self) {
         if let ProbeState::Running(running) = &mut *self.state.lock() {
             running.resume();

@@ -10,7 +10,7 @@ use crate::store::record::StoredProbe;
 /// The occasion on which a probe is deployed or placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// A client or file asks for the probe: the daemon checks everything about it.
+    /// A client or a file deploys the probe, and the daemon checks the whole configuration.
     New,
     /// The probe existed before. It continues after a start or a change of interfaces, even if rules and
     /// limits have changed.
@@ -31,11 +31,11 @@ impl Occasion {
 pub enum Deployed {
     Created,
     Replaced,
-    /// The probe runs with this configuration already.
+    /// The probe already runs with this configuration.
     Unchanged,
 }
 
-/// The author of a change, with origin and reason.
+/// The author of a change, with the origin of the request and the reason.
 #[derive(Clone, Debug)]
 pub struct ChangeAuthor {
     pub principal: Principal,
@@ -45,7 +45,7 @@ pub struct ChangeAuthor {
 }
 
 impl ChangeAuthor {
-    /// Returns the author with this reason, unless there is one already.
+    /// Returns the author with this reason, unless the author already has one.
     pub fn explained(self, message: impl FnOnce() -> String) -> Self {
         Self { message: self.message.or_else(|| Some(message())), ..self }
     }
@@ -56,10 +56,10 @@ impl ChangeAuthor {
 pub enum DeployCause {
     Request {
         author: ChangeAuthor,
-        /// The maps that have exactly the entries of `fill` afterwards.
+        /// The maps that must have exactly the entries of `fill` afterwards.
         anew: BTreeSet<String>,
     },
-    /// A start. The stored probe does not run, and continues with the same revision.
+    /// A start of the daemon. The stored probe does not run, and continues with the same revision.
     Start(Box<StoredProbe>),
 }
 

@@ -1,6 +1,5 @@
-//! The examination of an object that was compiled elsewhere. Its author is unknown, and an object that is
-//! damaged on purpose can make the parser abort. So a process of its own reads the object first, with little
-//! memory and time.
+//! The examination of an object that was compiled elsewhere. Its author is unknown, and an object that is damaged on
+//! purpose can make the parser abort. So a separate process with little memory and time reads the object first.
 
 use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,7 +16,7 @@ use twinprobe_ebpf_common::hook::Hook;
 const MEMORY: u64 = 1 << 30;
 const CPU_TIME: u64 = 10;
 const TIME: Duration = Duration::from_secs(20);
-/// The stack in bytes, which is less than that of the threads that load programs.
+/// The size of the stack in bytes. The threads that load programs have a larger stack.
 const STACK: usize = 1 << 20;
 
 /// Goes through an object on standard input

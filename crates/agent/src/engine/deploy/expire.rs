@@ -1,5 +1,5 @@
-//! The end of a lease. Packets no longer reach the probe, its last window is closed, and the probe is removed. Windows
-//! that no collector has acknowledged stay readable for a while.
+//! The end of a lease. The probe gets no more packets, its last window is closed, and the probe is removed. Windows that
+//! no collector has acknowledged stay readable for some time.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::store::format::Unread;
 use crate::store::record::StoredProbe;
 use twinprobe_config::ProbeConfig;
 
-/// The time for which windows of a probe whose lease has ended can be read.
+/// The time for which the windows of a probe stay readable after the end of its lease.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest sleep of a task that waits for the end of a lease: the timer's clock stops while the machine sleeps.
 const LOOK: Duration = Duration::from_secs(10);
-/// The time until a last window that could not be stored is closed again.
+/// The pause after a failed attempt to store the last window.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Returns the windows of a probe, or of one whose lease has ended.
+    /// Returns the windows of a probe, or of a probe whose lease has ended.
     pub fn retained(&self, name: &str) -> Result<RetainedWindows, EngineError> {
         match self.registry.get(name) {
             Ok(probe) => Ok(probe.retained()),
@@ -37,8 +37,8 @@ impl Engine {
         }
     }
 
-    /// Grants a running probe another lease of this duration, if it has one, and attaches the probe where it should be and
-    /// is not. The turn is that of the probe.
+    /// Extends the lease of a running probe by this duration, if it has a lease. Attaches the probe at the interfaces
+    /// where it is missing. The caller holds the turn of the probe.
     pub async fn renew(
         self: &Arc<Self>,
         probe: Arc<Probe>,
@@ -58,11 +58,11 @@ impl Engine {
             });
             renewed.await??;
         }
-        // A client that sends the same again may have seen that an attachment has ended.
+        // A client may send the same configuration again because it has seen that an attachment has ended.
         self.attach_again(probe).await
     }
 
-    /// Starts the task that removes the probe at the end of its lease, if it has one.
+    /// Starts the task that removes the probe at the end of its lease, if the probe has a lease.
     pub fn watch_lease(self: &Arc<Self>, probe: Weak<Probe>) {
         let engine = Arc::downgrade(self);
         self.readings.clock.spawn(async move {
@@ -95,7 +95,7 @@ impl Engine {
             engine.readings.windows.enforce();
             closed
         });
-        // A window that can't be stored stays in the kernel until it can.
+        // A window that can't be stored stays in the kernel until it can be stored.
         if let Err(error @ (EngineError::Close(_) | EngineError::Kernel(_))) = closed.await? {
             return Err(error);
         }
@@ -164,7 +164,7 @@ impl Engine {
                 let left = lease.left();
                 if left.is_zero() {
                     let of = name.clone();
-                    // Files that can't be removed now stay until they can.
+                    // Files that can't be removed now stay until a later attempt.
                     let _ = engine.change(move |engine| engine.forget_expired(&of, lease)).await;
                 }
                 drop(engine);
@@ -197,8 +197,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the windows of an expired probe to the new probe of the same name. The commit of its record has
-    /// done so on disk.
+    /// Passes on the windows of an expired probe to the new probe of the same name. The commit of the new probe's record
+    /// has already done this on disk.
     pub fn hand_on_expired(&self, name: &str) {
         self.registry.expired.remove(name);
     }
@@ -209,7 +209,7 @@ impl Probe {
         *self.lease.lock()
     }
 
-    /// Notes another lease: a probe whose lease had just ended continues.
+    /// Notes another lease, with which a probe continues whose lease had just ended.
     fn set_lease(&self, lease: Lease, pods: &NodePods) {
         *self.lease.lock() = Some(lease);
         self.set_ended(false, pods);

@@ -1,5 +1,5 @@
-//! Following of interfaces: when an interface appears, the probes that name it are attached; when it disappears, they
-//! wait for it.
+//! The following of interfaces: when an interface appears, the probes that name it are attached to it. When it
+//! disappears, these probes wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::engine::error::EngineError;
 use crate::engine::placement::Namespace;
 use crate::engine::probe::probe::Probe;
 
-/// The interval at which a failed attachment is tried again.
+/// The pause before a failed attachment is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The interval of the check that attachments still exist: the kernel does not report the removal of a BPF link.
 const LOOK: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Starts to wait for the interfaces of every probe's namespace, and stops where no probe is left.
+    /// Starts to watch the interfaces of every probe's namespace, and stops this in namespaces without probes.
     pub fn watch(self: &Arc<Self>) {
         let mut used: Vec<Namespace> =
             self.registry.list().iter().filter_map(|probe| probe.namespace().cloned()).collect();
@@ -121,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// Attaches a running probe wherever it belongs, as far as that is possible now.
+    /// Attaches a running probe to all interfaces to which it belongs, as far as that is possible now.
     pub async fn attach_again(self: &Arc<Self>, probe: Arc<Probe>) -> Result<ProbeStatus, EngineError> {
         let attached = self.change(move |engine| {
             engine.deployer.kernel.look();

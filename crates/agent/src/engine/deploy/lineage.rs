@@ -1,4 +1,5 @@
-//! The facts about a probe from before its present deployment, and the changes of probes as the history shows them.
+//! The facts about a probe that are older than its present deployment, and the changes of probes in the form of the
+//! history.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use twinprobe_access::Who;
@@ -19,7 +20,7 @@ pub struct Lineage {
     pub created: String,
     /// The id that the probe got when it was created.
     pub instance: String,
-    /// The lease of the deployment; `None` if it has no end.
+    /// The lease of the deployment; `None` if the deployment does not end.
     pub lease: Option<Lease>,
     /// The sender of the configuration, if that is known.
     pub pushed_by: Option<String>,
@@ -29,8 +30,8 @@ pub struct Lineage {
     pub cost_before: Option<ProbeCost>,
     /// The previous deployment, if there was one.
     pub before: Option<EarlierSerial>,
-    /// True if a request puts the probe in the place of that deployment. A start that deploys a stored probe anew
-    /// replaces nothing, so `on_replace` does not apply.
+    /// True if a request replaces that deployment with the probe. A start that deploys a stored probe again
+    /// replaces nothing, so that `on_replace` does not apply.
     pub replaces: bool,
     /// The revisions that are removed to make room.
     pub dropped: Dropped,
@@ -101,7 +102,8 @@ impl Lineage {
     }
 }
 
-/// Returns a deployment for the history; `None` if no request or file made it.
+/// Returns the entry of the history for a deployment; `None` if the deployment was made by neither a request nor a
+/// file.
 pub fn deployment(name: &str, lineage: &Lineage, cost: &ProbeCost) -> Option<HistoryEntry> {
     let author = lineage.author.as_ref()?;
     Some(HistoryEntry {
@@ -118,7 +120,8 @@ pub fn deployment(name: &str, lineage: &Lineage, cost: &ProbeCost) -> Option<His
     })
 }
 
-/// Returns the removal of a stored probe for the history. Without an author its lease has ended.
+/// Returns the entry of the history for the removal of a stored probe. A removal without an author is the end of a
+/// lease.
 pub fn removal(name: &str, stored: &StoredProbe, author: Option<ChangeAuthor>) -> HistoryEntry {
     HistoryEntry {
         time: rfc3339(clock::now()),
@@ -134,7 +137,7 @@ pub fn removal(name: &str, stored: &StoredProbe, author: Option<ChangeAuthor>) -
     }
 }
 
-/// Returns a random id of 128 bits, unique to one probe.
+/// Returns a random id of 128 bits, which identifies one probe.
 fn new_instance() -> Result<String, KernelError> {
     let mut id = [0; 16];
     let filled = getrandom(&mut id, GetRandomFlags::empty());
@@ -142,7 +145,6 @@ fn new_instance() -> Result<String, KernelError> {
     Ok(hex(&id))
 }
 
-/// The serial of the previous deployment, if that deployment does not run any more; `None` if the serial is
-/// not known.
+/// The serial of the previous deployment, which does not run any more; `None` if the serial is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EarlierSerial(pub Option<u64>);

@@ -1,4 +1,4 @@
-//! The step from a valid configuration to programs in the kernel that are attached to nothing yet.
+//! The step from a valid configuration to programs in the kernel that are not attached yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -39,8 +39,8 @@ use twinprobe_compiler::CompiledObject;
 use twinprobe_config::{Code, DirectionConfig, ProbeConfig};
 use twinprobe_ebpf_common::unit::Unit;
 
-/// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much
-/// longer never ends: a verifier that crashes in the kernel takes the calling thread with it.
+/// The time limit for loading. The verifier needs a second for a million instructions. A load that takes much longer never ends:
+/// if the verifier crashes in the kernel, the calling thread never continues.
 const LOAD_LIMIT: Duration = Duration::from_secs(60);
 
 impl Deployer {
@@ -59,7 +59,7 @@ impl Deployer {
         self.load_as(config, Purpose::Deployment { occasion, old, anew, beside_libxdp }).await
     }
 
-    /// Tells whether XDP programs of a probe are to be called through libxdp's dispatcher. Refuses interfaces that do not exist.
+    /// Tells whether XDP programs of a probe must be called through libxdp's dispatcher. Refuses interfaces that do not exist.
     async fn is_beside_libxdp(&self, config: &ProbeConfig, occasion: Occasion) -> Result<bool, EngineError> {
         let (asked, pods) = (config.places.clone(), Arc::clone(&self.pods));
         let host = Arc::clone(&self.kernel.host);
@@ -84,7 +84,7 @@ impl Deployer {
         Ok(Some(ready).filter(|ready| ready.loaded.directions.iter().all(fits)))
     }
 
-    /// Compiles and loads the programs of a probe that is not to be attached. The programs are tried anew.
+    /// Compiles and loads the programs of a probe that will not be attached. Earlier trials of the programs do not count.
     pub async fn load_for_validation(&self, config: &ProbeConfig) -> Result<LoadedProbe, EngineError> {
         let (asked, pods) = (config.places.clone(), Arc::clone(&self.pods));
         let wanted = tokio::task::spawn_blocking(move || wanted(&asked, Occasion::New, &pods)).await??;
@@ -104,8 +104,8 @@ impl Deployer {
         Ok(tokio::task::spawn_blocking(look).await?)
     }
 
-    /// Compiles and loads the programs of a probe that sees the packets of a capture. Loading keeps `place`
-    /// until it has ended.
+    /// Compiles and loads the programs of a probe that sees the packets of a capture. The place `place` is occupied until the
+    /// load has ended.
     pub async fn load_for_replay(
         &self,
         config: &ProbeConfig,
@@ -245,7 +245,7 @@ fn load_all(
     let named: BTreeSet<&String> = named.collect();
     let common: Vec<String> = config.shared_maps.iter().chain(named).cloned().collect();
     let facts = match purpose {
-        // A probe that ran before kernels were asked for such packets continues.
+        // A probe continues that was loaded before daemons checked whether a kernel has such packets.
         Purpose::Deployment { occasion: Occasion::Restored, .. } => {
             KernelFacts { xdp_frags: true, ..kernel.facts() }
         }

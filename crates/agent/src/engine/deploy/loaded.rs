@@ -1,4 +1,4 @@
-//! A probe whose directions are loaded and attached to nothing.
+//! A probe whose directions are loaded, but not attached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use twinprobe_config::{Code, ProbeConfig, SourceCode};
 /// A probe whose programs are compiled, verified and loaded.
 #[derive(Debug)]
 pub struct LoadedProbe {
-    /// The occasion: every named interface of a new probe must exist.
+    /// The occasion of the load. If the probe is new, every interface that it names must exist.
     pub occasion: Occasion,
     /// The directions, in the order of [`ProbeConfig::directions`].
     pub directions: Vec<LoadedDirection>,
     /// The clock of each direction that sees the packets of a capture.
     pub clocks: Vec<ReplayClock>,
-    /// The metrics of all directions that are read, before they have counted anything.
+    /// The metrics of all directions that are read. They have counted nothing yet.
     pub metrics: Vec<MetricState>,
     /// The objects that the directions were loaded from, in the same order.
     pub parsed: Vec<ProbeObject>,
@@ -38,7 +38,7 @@ pub struct LoadedProbe {
     pub share: Share,
 }
 
-/// A probe that was loaded before a client or rule asks for its deployment, in place of no other probe.
+/// A probe that was loaded before a client or a rule deploys it. It replaces no other probe.
 #[derive(Debug)]
 pub struct LoadedAhead {
     pub config: ProbeConfig,
@@ -46,8 +46,8 @@ pub struct LoadedAhead {
 }
 
 impl LoadedProbe {
-    /// Loads the directions again if one was loaded for the other twin of `old`, because a window was closed since. Must
-    /// be called while no window can be closed.
+    /// Loads the directions again if a direction was loaded for the other twin of `old`, because a window was closed
+    /// since the load. Must be called while no window can be closed.
     pub fn follow(&mut self, kernel: &Kernel, old: &Running) -> Result<(), Rejection> {
         if self.directions.iter().all(|loaded| old.open.attached.is_continued_by(loaded)) {
             return Ok(());
@@ -63,7 +63,7 @@ impl LoadedProbe {
     }
 }
 
-/// Returns the first loaded direction of the same interfaces: `plan` may also use its maps.
+/// Returns the first loaded direction that serves the same interfaces, whose maps `plan` may also use.
 pub fn first_of<'a>(loaded: &'a [LoadedDirection], plan: &DirectionPlan) -> Option<&'a LoadedDirection> {
     loaded.iter().find(|loaded| loaded.plan.own_interface == plan.own_interface)
 }
@@ -88,7 +88,7 @@ pub fn planned(
             plan = plan.on_interface(&own);
             continue;
         }
-        // The first plan also has the warnings of the others.
+        // The first plan also has the warnings of all other plans.
         let (other, objects, _) = build();
         plan.directions.extend(other.on_interface(&own).directions);
         parsed.extend(objects);
@@ -96,7 +96,8 @@ pub fn planned(
     (plan, parsed, findings)
 }
 
-/// Returns the places of the names that a source and the files beside it declare. Those of the source come first.
+/// Returns the places of the names that a source, and the files sent with it, declare. The places in the source come
+/// first.
 fn places(source: &SourceCode) -> BTreeMap<String, DeclaredAt> {
     let beside = source.files.iter().map(|(name, text)| (Some(name), text));
     let all = beside.chain([(None, &source.text)]).flat_map(|(file, text)| {
@@ -106,8 +107,8 @@ fn places(source: &SourceCode) -> BTreeMap<String, DeclaredAt> {
     all.collect()
 }
 
-/// Returns the request for each direction, in the order of [`ProbeConfig::directions`].
-/// `anew` names the maps that have exactly the entries of `fill`, also if this is a replacement.
+/// Returns the request for each direction, in the order of [`ProbeConfig::directions`]. `anew` names the maps that
+/// must have exactly the entries of `fill`, even if the probe replaces another one.
 fn requests(config: &ProbeConfig, anew: &BTreeSet<String>) -> impl Iterator<Item = DirectionRequest> {
     config.directions().map(|(name, direction)| DirectionRequest {
         attach: direction.attach,

@@ -1,5 +1,5 @@
-//! Restoring after a start: the daemon adopts the probes that an earlier daemon left running, and deploys the stored
-//! probes that do not run any more.
+//! The restoring after a start: the daemon adopts the probes that an earlier daemon left running, and deploys the
+//! stored probes that do not run any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use twinprobe_config::ProbeConfig;
 
 /// The reason why a stored probe is not adopted.
 enum NotAdopted {
-    /// The daemon must deploy the probe anew.
+    /// The daemon must deploy the probe again.
     Anew(String),
     /// The file or an object of the probe can't be read now: its counts stay for a daemon that can read them.
     Unreadable(String),
@@ -44,8 +44,8 @@ impl From<String> for NotAdopted {
 }
 
 impl Engine {
-    /// Makes the kernel run the probes of the state directory. A probe that can't be deployed now stays listed with the
-    /// reason, and its running programs continue.
+    /// Makes the kernel run the probes of the state directory. If a probe can't be deployed now, it stays listed with
+    /// the reason, and its running programs continue.
     pub async fn restore(self: &Arc<Self>) -> Result<(), EngineError> {
         for (name, stored) in self.change(Self::take_over).await?? {
             if let Err(error) = self.deploy_stored(&name, stored).await {
@@ -70,8 +70,8 @@ impl Engine {
         self.deploy(config, document, DeployCause::Start(Box::new(stored)), turn, None).await.map(drop)
     }
 
-    /// Lists every stored probe, with its running programs, and returns the probes that must be deployed
-    /// anew. Removes nothing of a stored probe.
+    /// Lists every stored probe, with its running programs, and returns the probes that must be deployed again. Removes
+    /// nothing of a stored probe.
     pub fn take_over(self: &Arc<Self>) -> Result<Vec<(String, StoredProbe)>, StoreError> {
         let stored = self.deployer.store.load()?;
         for (_, stored) in &stored {

@@ -18,8 +18,8 @@ use twinprobe_ebpf_common::request::Fills;
 const SHOWN_CHANGES: usize = 1000;
 
 impl Engine {
-    /// Finds room on the disk for a configuration that is about to be deployed. Warns of revisions that are removed for
-    /// it.
+    /// Makes room on the disk for a configuration that is about to be deployed. Warns of revisions that are removed for
+    /// this.
     pub fn find_room(
         &self,
         name: &str,
@@ -48,7 +48,8 @@ impl Engine {
         Ok(tokio::task::spawn_blocking(move || engine.deployer.store.revisions(&name, current)).await??)
     }
 
-    /// Returns the newest changes of the probe with this name, or of all, oldest first, also of deleted probes.
+    /// Returns the newest changes, oldest first: of the probe with this name, or of all probes. Deleted probes are
+    /// included.
     pub async fn history(self: &Arc<Self>, name: Option<String>) -> Result<Vec<HistoryEntry>, EngineError> {
         let engine = Arc::clone(self);
         let of = name.clone();
@@ -61,8 +62,8 @@ impl Engine {
         }
     }
 
-    /// Deploys an earlier configuration again, as a new revision: the one before the present one, or `to`. Hands the
-    /// configuration to `seen` before anything is done.
+    /// Deploys an earlier configuration again, as a new revision: the revision `to`, or else the revision before the
+    /// present one. Calls `seen` with the configuration before anything is changed.
     pub async fn roll_back(
         self: &Arc<Self>,
         name: &str,
@@ -84,7 +85,7 @@ impl Engine {
                 let turn = self.registry.turns.request(name).await?;
                 when.check(Some(&self.registry.get(name)?.stored))?;
                 let author = author.explained(|| format!("back to revision {revision}"));
-                // Entries that another revision has put into the maps do not belong to this one.
+                // The present revision does not have the entries that another revision has put into the maps.
                 let anew = changed_fills(&self.registry.get(name)?.stored.config, &document);
                 self.deploy(config, document, DeployCause::Request { author, anew }, turn, None).await
             }

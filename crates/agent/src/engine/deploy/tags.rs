@@ -1,4 +1,4 @@
-//! Tags of the source that change nothing: unknown tags, and tags of declarations that they do not fit.
+//! Tags of the source that have no effect: unknown tags, and tags of declarations that they do not fit.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use twinprobe_ebpf_common::finding::{Finding, Stage};
 use twinprobe_exporter::misfits;
 use twinprobe_kernel::{DirectionPlan, ProbeObject};
 
-/// The most tags of one direction that are warned of.
+/// The most tags of one direction about which the daemon warns.
 const MOST: usize = 20;
 
 /// Returns the warnings about the tags of a direction whose source, if there is one, is `source`.

@@ -1,5 +1,5 @@
-//! The trials of programs that were tried before. The result of a trial depends only on the object, the function in it,
-//! its hook and its verdict, so that a known source is not tried again.
+//! The results of earlier trials. A result depends only on the object, the function in it, its hook and its verdict, so that the
+//! daemon does not try a known source again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,7 @@ use twinprobe_kernel::DirectionPlan;
 /// The number of trials that are remembered, of some hundred bytes each.
 const TRIALS: usize = 64;
 
-/// Everything that a trial follows from, as a digest.
+/// A digest of everything on which the result of a trial depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialKey([u8; 32]);
 
@@ -21,8 +21,8 @@ pub struct TrialKey([u8; 32]);
 pub struct Trials(Mutex<VecDeque<(TrialKey, DirectionCost)>>);
 
 impl TrialKey {
-    /// The plan says which function of the object `elf` runs, where, and with which sizes and first entries of maps. The object defines the
-    /// maps. The verifier knows the values of constants.
+    /// Makes the key. The plan determines which function of the object `elf` runs, where it runs, and the sizes and first entries
+    /// of maps. The object defines the maps, and the verifier knows the values of constants.
     pub fn new(plan: &DirectionPlan, variables: &BTreeMap<String, Value>, elf: &[u8]) -> Self {
         let sizes: Vec<u32> = plan.maps.iter().map(|map| map.spec.max_entries).collect();
         let planned = format!("{:?}", (&plan.attach, &plan.entry, variables, sizes));

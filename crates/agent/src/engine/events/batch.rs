@@ -1,4 +1,4 @@
-//! Rendered events that wait to be sent: one buffer for each framing that clients have asked for.
+//! Rendered events that are not sent yet. There is one buffer for each framing that clients have requested.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const PADDING: usize = 7;
 pub struct EventBatch {
     labels: Arc<str>,
     pieces: [Piece; 2],
-    /// The number of events in each piece, and of those that the kernel lost in between.
+    /// The number of events in each piece, including events that the kernel has lost between them.
     count: u64,
     /// The time that the prefixes of the pieces have.
     time: Option<Timestamp>,
@@ -35,14 +35,14 @@ pub struct EventBatch {
 struct Piece {
     bytes: Vec<u8>,
     wanted: bool,
-    /// `{"time":...,"direction":...,"metric":...,` after the framing's own beginning.
+    /// The text `{"time":...,"direction":...,"metric":...,`, after the beginning of the framing.
     prefix: Vec<u8>,
     sent: VecDeque<Bytes>,
 }
 
 impl EventBatch {
-    /// Sets the framings to render from now on: those of clients that have room. Events of other framings are only
-    /// counted.
+    /// Sets the framings that are rendered from now on: the framings of clients whose queues have room. Events of
+    /// other framings are only counted.
     pub fn write_for(&mut self, source: &EventMetric, clients: &[Arc<StreamWriter>]) {
         let wanted = Framing::ALL
             .map(|framing| clients.iter().any(|client| client.framing == framing && client.has_room()));
@@ -62,7 +62,7 @@ impl EventBatch {
         self.pieces.iter().map(|piece| piece.bytes.len()).max().unwrap_or(0)
     }
 
-    /// Tells whether nothing was gathered since the last send.
+    /// Tells whether no event was added since the last send.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -96,7 +96,7 @@ impl EventBatch {
         };
     }
 
-    /// Hands the gathered events to all clients.
+    /// Passes on the gathered events to all clients.
     pub fn send(&mut self, source: &EventMetric, clients: &[Arc<StreamWriter>]) {
         if self.is_empty() {
             return;

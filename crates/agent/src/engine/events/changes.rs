@@ -1,4 +1,4 @@
-//! The messages about changes: the state of each probe, and each closed window.
+//! The messages about changes: the state of each probe, and each newly closed window.
 
 use hyper::body::Bytes;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use twinprobe_api::ProbeStatus;
 use twinprobe_ebpf_common::window::{WindowEntry, WindowStatistics};
 use twinprobe_windows::Closed;
 
-/// The first message.
+/// The first message to a client.
 #[derive(Serialize)]
 struct Hello<'a> {
     node: &'a str,
@@ -18,7 +18,7 @@ struct Hello<'a> {
     reach: ConsoleReach,
 }
 
-/// Further sources of the console, for those who may ask for them.
+/// The additional sources of the console, for clients that may use them.
 #[derive(Debug, Default, Serialize)]
 pub struct ConsoleReach {
     /// The server for charts beyond the retained windows.
@@ -38,7 +38,8 @@ struct RemovedProbe<'a> {
 struct ChangedWindow<'a> {
     probe: &'a str,
     window: &'a WindowEntry,
-    /// `None` if the probe was removed, as after the last window of a lease.
+    /// The statistics of the windows; `None` if the probe was removed, as after the last window of
+    /// a lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     windows: Option<WindowStatistics>,
 }
@@ -48,7 +49,7 @@ struct Missed {
     windows: u64,
 }
 
-/// The status of a probe in the last message to clients.
+/// The status of a probe as clients last received it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ToldStatus {
     /// The status without the figures about windows, which come with each window.
@@ -96,7 +97,7 @@ pub fn missed(windows: u64) -> Bytes {
     message("missed", &Missed { windows })
 }
 
-/// A server-sent event.
+/// Returns a server-sent event.
 pub fn message(event: &str, data: &impl Serialize) -> Bytes {
     let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {event}\ndata: {data}\n\n").into()

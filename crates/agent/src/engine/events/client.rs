@@ -1,7 +1,7 @@
 //! One client of an event stream: a queue of events that are read and not yet sent, up to a limit. Events beyond the
-//! limit are lost for this client alone; the stream says how many, at the place where they are missing. The queues of
-//! all clients have a limit together. A client whose queue is empty gets the next batch in any case, so that slow
-//! clients take nothing from fast ones.
+//! limit are lost for this client alone; the stream says how many, at the place where they are missing. There is also a
+//! limit for the queues of all clients together. A client whose queue is empty gets the next batch in any case, so that
+//! slow clients cause no loss for fast clients.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 
 use crate::engine::events::framing::Framing;
 
-/// The limit of bytes that wait for one client.
+/// The most bytes that may be queued for one client.
 pub const LIMIT: usize = 16 << 20;
-/// The limit of bytes that wait for all clients together, beside one batch for each.
+/// The most bytes that may be queued for all clients together, in addition to one batch for each client.
 pub const LIMIT_OF_ALL: usize = 64 << 20;
 /// The number of bytes that suffices for almost every batch.
 const BATCH: usize = 256 << 10;
@@ -25,11 +25,12 @@ const BATCH: usize = 256 << 10;
 pub struct StreamWriter {
     pub framing: Framing,
     pub state: Mutex<QueueState>,
-    /// The number of bytes that wait for all clients. Changes with the number in `state`, under its lock.
+    /// The number of bytes that are queued for all clients. It changes together with the number in `state`, under the
+    /// lock of `state`.
     all: Backlog,
 }
 
-/// The number of bytes that wait for all clients; clones share it.
+/// The number of bytes that are queued for all clients. Clones share the number.
 #[derive(Clone, Debug, Default)]
 pub struct Backlog(Arc<AtomicUsize>);
 
@@ -39,7 +40,7 @@ pub struct QueueState {
     /// The number of bytes in `parts`.
     pub bytes: usize,
     pub waker: Option<Waker>,
-    /// The number of sources that may still write; each needs one [`StreamWriter::end_source`].
+    /// The number of sources that may still write. Each source ends with one call of [`StreamWriter::end_source`].
     pub sources: usize,
     /// True once the client has left.
     pub gone: bool,
@@ -66,7 +67,7 @@ impl StreamWriter {
         self.fits(self.state.lock().bytes, BATCH)
     }
 
-    /// Notes the end of one of the sources. The stream ends with the last one.
+    /// Notes the end of one of the sources. The stream ends with its last source.
     pub fn end_source(&self) {
         let mut state = self.state.lock();
         state.sources -= 1;
@@ -107,7 +108,7 @@ impl StreamWriter {
         part
     }
 
-    /// Tells whether `more` bytes may be queued beside those that wait.
+    /// Tells whether `more` bytes may be queued in addition to `waiting` bytes.
     fn fits(&self, waiting: usize, more: usize) -> bool {
         // Sources of different clients may pass the check at the same time, each with a batch.
         let room = || self.all.0.load(Ordering::Relaxed) + more <= LIMIT_OF_ALL;
@@ -116,8 +117,8 @@ impl StreamWriter {
 }
 
 impl QueueState {
-    /// Adds lost events to the note at the end of the queue. Each source has one note, however long the client does not
-    /// read, so that notes do not fill the memory.
+    /// Adds lost events to the note at the end of the queue. Each source has at most one note, even if the client reads
+    /// nothing for a long time, so that notes do not fill the memory.
     fn lose(&mut self, lost: u64, by: &Arc<str>) {
         for part in self.parts.iter_mut().rev() {
             match part {

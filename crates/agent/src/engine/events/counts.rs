@@ -1,4 +1,4 @@
-//! The message with the counters of interfaces.
+//! The message with the packet counters of interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use twinprobe_kernel::traffic::{self, Traffic};
 use crate::engine::engine::Engine;
 use crate::engine::events::changes::message;
 
-/// The most interfaces without a probe that the stream reports to clients who may deploy probes.
+/// The most interfaces without a probe in the message for clients that may deploy probes.
 const OTHERS: usize = 64;
 
 /// The counts of interfaces so far.
@@ -47,7 +47,8 @@ impl Engine {
         message("traffic", &InterfaceCounts { time: rfc3339(Moment::now().wall), interfaces })
     }
 
-    /// Adds up the traffic of the interfaces of probes. Blocks: a namespace's path may wait for a disk.
+    /// Adds up the traffic of the interfaces of probes. This may block, because a namespace's path may be
+    /// on a slow disk.
     pub fn traffic(&self) -> ProbeTraffic {
         let counted = self.count(false);
         let time = rfc3339(Moment::now().wall);
@@ -71,7 +72,7 @@ impl Engine {
         let mut counted = Vec::new();
         for (netns, indices) in wanted {
             let opened = netns.as_deref().map_or_else(Netns::own, Netns::open);
-            // The message leaves out interfaces that can't be counted, like removed ones.
+            // The message leaves out interfaces that can't be counted, as it leaves out removed ones.
             let present = opened.and_then(|netns| traffic::traffic(&netns)).unwrap_or_default();
             let of = |one: Traffic| CountedInterface {
                 netns: netns.clone(),

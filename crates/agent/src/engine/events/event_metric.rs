@@ -1,4 +1,4 @@
-//! One event metric: its map, the clients that listen to it, and whether a task reads it.
+//! An event metric: its map, the clients that listen to it, and the state of the task that reads the map.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,8 @@ use crate::engine::events::client::StreamWriter;
 use crate::engine::events::records::Budget;
 use crate::engine::placement::Namespace;
 
-/// The longest time for which closing waits for the reading task, which ends within a few milliseconds.
+/// The longest time for which the close waits for the reading task, which usually ends within a few
+/// milliseconds.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// An event metric. Several clients may listen to it at the same time.
@@ -52,7 +53,7 @@ pub struct EventMetric {
 #[derive(Debug, Default)]
 pub struct Audience {
     pub clients: Vec<Arc<StreamWriter>>,
-    /// The number of clients at the end of `clients` that came since the last slice.
+    /// The number of clients at the end of `clients` that have joined since the last slice.
     pub fresh: usize,
     /// True while a task reads the map, which it does as long as there are clients.
     pub reading: bool,
@@ -104,7 +105,7 @@ impl EventMetric {
         self.reader.lock().as_ref().map_or(0, EventReader::fill)
     }
 
-    /// Hands on up to about `limit` bytes of each ring, and counts the events.
+    /// Passes on up to about `limit` bytes of each ring, and counts the events.
     pub fn read(&self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
         let mut reader = self.reader.lock();
         let Some(reader) = reader.as_mut() else { return ReadingEnd::Drained };
@@ -136,7 +137,7 @@ impl EventMetric {
         self.changed.notify_one();
     }
 
-    /// Ends all streams like [`Self::end`], waits up to [`CLOSING`] for the reading task and closes the map.
+    /// Ends all streams like [`Self::end`], waits up to [`CLOSING`] for the reading task, and closes the map.
     pub fn close(&self) {
         self.end();
         self.ended.wait_while_for(&mut self.audience.lock(), |audience| audience.reading, CLOSING);

@@ -1,4 +1,4 @@
-//! The format of a stream of events.
+//! The text around each event in a stream of events.
 
 /// The format of a stream of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! The one task that looks at probes and windows, for all clients that follow changes. A change is rendered once, and
-//! all clients send the same bytes. A further client costs no further look and no further copy.
+//! The single task that looks at probes and windows, for all clients that follow changes. It renders a change once,
+//! and all clients send the same bytes. An additional client causes no additional look and no copy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

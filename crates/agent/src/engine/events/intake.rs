@@ -1,4 +1,4 @@
-//! The intake of one source: records that were copied out of its ring, and events that were rendered and not yet sent.
+//! The intake of one event source: records that were copied out of its ring, and rendered events that are not sent yet.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ pub const SLICE: usize = 64 << 10;
 const PIECE: usize = 32 << 10;
 /// The number of slices that are copied before other tasks of the thread run.
 const SLICES: usize = 64;
-/// Records are copied before they are rendered once more than this part of a ring, 1 / HASTE, is filled.
+/// The fill of a ring, as the part 1 / HASTE, above which records are copied before they are rendered.
 const HASTE: u64 = 8;
-/// The free room in a large ring, in bytes, with which records are rendered in place: copying costs more, and packets do
-/// not fill this much room meanwhile.
+/// The free room in bytes with which the records of a large ring are rendered in place. Copying costs more, and packets
+/// do not fill so much room in the time of a rendering.
 const AMPLE: u64 = 8 << 20;
 /// The interval at which a surge is checked. The surge is over if less than 1 / [`HASTE`] of the ring was filled in
 /// this time.
@@ -32,16 +32,17 @@ const LONGEST: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntakeTurn {
     Read(ReadingEnd),
-    /// The ring is empty, but was filled so fast that the next records must be copied before any is rendered.
+    /// The ring is empty, but it was filled so fast that the next records must be copied before any of them is
+    /// rendered.
     Surge,
-    /// No client has room for more, but the ring still has room.
+    /// No client has room for more events, but the ring still has room.
     Later,
     /// No client is left.
     Alone,
     Closed,
 }
 
-/// The records and events of one source that were read and not yet sent.
+/// The records and events of one source that were read, but not sent yet.
 pub struct Intake {
     /// Records that were copied out of the ring. The records in the ring come after them.
     pub records: Records,
@@ -61,8 +62,8 @@ impl Intake {
         }
     }
 
-    /// Reads a slice for the clients that listen now. The lock keeps clients from joining meanwhile, so that each
-    /// client gets all events from its first slice on.
+    /// Reads a slice for the clients that listen now. Clients can't join during the slice, because of the lock, so that
+    /// each client gets all events from its first slice on.
     pub fn turn(&mut self, source: &EventMetric, context: &Context) -> IntakeTurn {
         let mut audience = source.audience.lock();
         if audience.closed {
@@ -101,7 +102,7 @@ impl Intake {
         IntakeTurn::Read(ReadingEnd::More)
     }
 
-    /// Copies records out of the ring until it is empty or no memory is left. Returns true if rendering can wait.
+    /// Copies records out of the ring until the ring is empty or no memory is left. Returns true if rendering can wait.
     fn keep_up(&mut self, source: &EventMetric) -> bool {
         if self.records.is_empty() {
             self.surge = Surge::new(Instant::now());
@@ -148,7 +149,7 @@ impl Intake {
         records.read(limit, |event, time| output.write(event, time, &source.encoder, &mut decoder));
     }
 
-    /// Gives the events that were read, and those in the ring, to the clients of a source that was closed.
+    /// Passes on the events that were read, and the events in the ring, to the clients of a source that was closed.
     pub fn close(&mut self, source: &EventMetric, context: &Context) {
         let send = |output: &mut EventBatch| output.send(source, &source.audience.lock().clients);
         while !self.records.is_empty() {

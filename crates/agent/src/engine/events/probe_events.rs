@@ -1,7 +1,7 @@
 //! Event metrics: streams of the events that programs write to a RINGBUF or PERF_EVENT_ARRAY.
 //!
-//! A map is read while at least one client listens. Otherwise its events stay in the ring for the first client to
-//! come, and once the ring is full the kernel drops new events.
+//! A map is read while at least one client listens. Without clients, its events stay in the ring for the next client,
+//! and once the ring is full the kernel drops new events.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -19,8 +19,7 @@ use crate::engine::events::stream::StreamReader;
 use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::hook::Direction;
 
-/// The thread that reads all event maps: neither requests nor exports delay it, and its wake-ups do not go
-/// through other threads.
+/// The thread that reads all event maps. Neither requests nor exports delay it, and its wake-ups need no other thread.
 #[derive(Debug, Default)]
 pub struct EventLoop {
     thread: OnceLock<Handle>,

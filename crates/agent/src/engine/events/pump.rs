@@ -1,6 +1,6 @@
-//! The task that reads one event map while a client listens. It renders a batch of events from the ring straight into
-//! JSON and gives the batch to all clients as one shared piece of memory. Events that come faster than that are copied
-//! out of the ring first and rendered later.
+//! The task that reads one event map while a client listens. It renders a batch of events directly from the ring into
+//! JSON, and passes the batch to all clients as one shared piece of memory. Events that come faster than that are
+//! copied out of the ring first and rendered later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,20 +19,21 @@ use crate::engine::placement::{self, Namespace};
 
 /// The number of rendered bytes that are sent without waiting for more.
 const FULL: usize = 64 << 10;
-/// The longest time for which fewer bytes than [`FULL`] wait for more while events come fast, so that they
-/// share the cost of one wake-up of the clients.
+/// The longest time for which less than [`FULL`] bytes are gathered while events come fast, so that the events share
+/// one wake-up of the clients.
 const GATHER: Duration = Duration::from_millis(20);
-/// The number of events in [`GATHER`] above which events come fast. Fewer are handed on immediately, one by one.
+/// The number of events in [`GATHER`] above which events come fast. Fewer events are passed on immediately, one by
+/// one.
 const MANY: u32 = 50;
 /// The highest rate at which a program is expected to fill a ring, in bytes per second.
 const FLOOD: u32 = 1 << 30;
-/// The time for which the task avoids the CPUs of packets after these have delayed it.
+/// The time for which the task avoids the CPUs that handle packets, after these have delayed the task.
 const AWAY: Duration = Duration::from_secs(60);
-/// The time after which memory for copied records is given back if no event comes.
+/// The time without events after which the memory for copied records is released.
 const KEPT: Duration = Duration::from_secs(1);
-/// The interval of looks at the ring while no client has room.
+/// The interval of checks of the ring while no client has room.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// The age at which names of interfaces are listed again.
+/// The age after which the names of interfaces are listed again.
 const CONTEXT_AGE: Duration = Duration::from_secs(5);
 /// The interval of checks for CPUs that have come online: a new CPU gets its ring at the next check.
 const CPUS_AGE: Duration = Duration::from_secs(5);
@@ -132,11 +133,11 @@ async fn read(source: &EventMetric, mut waiter: Waiter) -> bool {
     }
 }
 
-/// The pace of the events: whether they come fast enough to be gathered.
+/// The rate of the events, which decides whether they are gathered.
 struct Pace {
     /// The beginning of the interval, at least [`GATHER`] long, in which events are counted.
     begin: Instant,
-    /// The number of events that were read before it.
+    /// The number of events that were read before this interval.
     before: u64,
     fast: bool,
 }
@@ -166,20 +167,20 @@ fn follow_cpus(source: &EventMetric, waiter: &mut Waiter) {
     }
 }
 
-/// Returns the time for which a ring of `room` bytes can't fill up, `None` if that is less than a timer's resolution
-/// of 1 ms.
+/// Returns the time in which a ring of `room` bytes can't become full; `None` if this time is below a timer's
+/// resolution of 1 ms.
 fn pause(room: u64) -> Option<Duration> {
     let pause = Duration::from_secs(room) / FLOOD;
     (pause >= Duration::from_millis(1)).then_some(pause.min(GATHER))
 }
 
 /// The names and the clock that renderings need, renewed now and then. Interfaces are listed only for events that
-/// contain interface indices, and on another thread: a namespace that does not answer delays no stream.
+/// contain interface indices, and on another thread: a namespace that does not answer does not delay the streams.
 struct RenderingNames {
     namespace: Option<Namespace>,
     context: Context,
     since: Instant,
-    /// The task that lists the interfaces, if it runs.
+    /// The task that lists the interfaces, if it is running.
     listed: Option<JoinHandle<Option<HashMap<u32, String>>>>,
 }
 
@@ -231,7 +232,7 @@ impl RenderingNames {
 mod tests {
     use super::*;
 
-    /// Looks at events that come at this rate for a second, and returns at how many looks they came fast.
+    /// Counts the looks in one second, at events of this rate, at which the events came fast.
     fn fast_looks(pace: &mut Pace, read: &mut u64, now: &mut Instant, rate: u64) -> u64 {
         let before = *read;
         (1..=rate)

@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jiff::Timestamp;
 use twinprobe_kernel::EventRecord;
 
-/// The limit of bytes that wait for one source, in addition to those of one look at its rings. Further records stay in the rings.
+/// The most bytes that are kept for one source, in addition to the bytes of one look at its rings. Further records stay in the
+/// rings.
 const LIMIT: usize = 4 << 20;
-/// The limit of bytes that wait for all sources together.
+/// The most bytes that are kept for all sources together.
 const LIMIT_OF_ALL: usize = 16 << 20;
-/// The size of a piece of memory: large enough for the allocator to return it to the kernel when it is freed.
+/// The size of a piece of memory. It is large enough for the allocator to return it to the kernel when it is freed.
 const CHUNK: usize = 256 << 10;
 /// The size of the header before the bytes of a record: the time of the reading, the CPU and the length.
 const HEADER: usize = 16;
-/// The CPU of a record whose ring does not tell it.
+/// The CPU of a record whose ring does not record the CPU.
 const NO_CPU: u32 = u32::MAX;
 /// The length of a record of lost events. Their number follows.
 const LOST: u32 = u32::MAX;
@@ -79,7 +80,7 @@ impl Records {
         }
     }
 
-    /// Hands on records in their order until `limit` bytes were read or none is left.
+    /// Passes on the records in order, until `limit` bytes were read or no record is left.
     pub fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>, Timestamp)) {
         let mut read = 0;
         while read < limit
@@ -119,12 +120,12 @@ impl Records {
         }
     }
 
-    /// Tells whether there is memory that no record is in.
+    /// Tells whether there is unused memory.
     pub fn is_large(&self) -> bool {
         !self.spare.is_empty()
     }
 
-    /// Gives memory back that no record is in.
+    /// Releases the unused memory.
     pub fn shrink(&mut self) {
         let size = self.spare.drain(..).map(|chunk| chunk.capacity()).sum();
         self.give(size);

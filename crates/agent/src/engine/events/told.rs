@@ -1,4 +1,4 @@
-//! The messages that the clients of changes have got, and the next message of each client.
+//! The messages about changes that the clients have received, and the next message of each client.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::engine::probe::probe::Probe;
 /// The number of unread changes that a client may have before it misses some.
 const BEHIND: usize = 1024;
 
-/// The messages that clients have got; `None` while no client follows changes.
+/// The messages that clients have received; `None` while no client follows changes.
 #[derive(Debug, Default)]
 pub struct Herald(pub Mutex<Option<ChangeTeller>>);
 
@@ -26,7 +26,7 @@ pub struct ChangeTeller {
     pub known: BTreeMap<Arc<str>, ToldStatus>,
     /// The counts that were sent last: to all clients, and to clients who may choose interfaces.
     pub counts: [Option<Bytes>; 2],
-    /// A token for each of these two kinds of clients; each client has a copy of its kind's token.
+    /// A token for each of these two kinds of clients. Each client has a copy of the token of its kind.
     pub audiences: [Arc<()>; 2],
 }
 
@@ -39,7 +39,7 @@ pub struct ToldChange {
 #[derive(Clone, Debug)]
 pub enum About {
     Probe(Arc<str>),
-    /// The counts for clients who may choose interfaces (1), or for the others (0).
+    /// The counts for clients that may choose interfaces (1), or for all other clients (0).
     Counts(usize),
     All,
 }
@@ -101,7 +101,7 @@ impl ChangeTeller {
         let _ = self.out.send(ToldChange { about, bytes });
     }
 
-    /// Tells of a window. `windows` is `None` if the probe no longer exists.
+    /// Announces a window. `windows` is `None` if the probe no longer exists.
     pub fn window(&mut self, closed: &Closed, windows: Option<WindowStatistics>) {
         if let (Some(known), Some(windows)) = (self.known.get_mut(&*closed.probe), windows) {
             known.windows = windows;

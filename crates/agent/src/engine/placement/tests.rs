@@ -49,7 +49,7 @@ fn what_is_excluded_is_taken_out_of_patterns() {
     for (excluded, expected) in [
         (&all[..0], &[("eth0", 2), ("eth1", 3), ("lo", 1), ("veth1", 9), ("veth2", 4)][..]),
         (&all[..1], &[("eth0", 2), ("eth1", 3), ("veth1", 9), ("veth2", 4)]),
-        // An alternative name takes out the interface.
+        // The configuration excludes the interface by an alternative name.
         (&all[2..3], &[("eth0", 2), ("lo", 1), ("veth1", 9), ("veth2", 4)]),
         (&all[..], &[("veth1", 9)]),
     ] {
@@ -138,7 +138,7 @@ fn interfaces_of_pods_are_placed_and_pods_without_one_are_waited_for() {
     let config = config(&json!({ "pods": { "labels": { "app": "web" } }, "exclude_interfaces": ["veth2"] }));
     let placed = |selected: &SelectedPods| place(&config, Ok(&interfaces()), selected);
     let at = |name: &str, index: u32| (name.to_owned(), index);
-    // veth2 is taken out, and veth9 has disappeared since the look.
+    // The configuration excludes veth2, and veth9 has disappeared since the look.
     let found = vec![at("veth9", 90), at("veth1", 9), at("veth2", 4), at("veth1", 9)];
     let waiting = vec![("blue/a".to_owned(), "its cgroup is not there yet")];
     let placement = placed(&SelectedPods { interfaces: found, waiting, ..SelectedPods::default() });

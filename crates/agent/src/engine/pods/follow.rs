@@ -1,5 +1,5 @@
-//! Following of pods. The kernel reports interfaces, and an agent reports pods. Nothing reports that a process has
-//! entered a cgroup, so the daemon looks again while a pod that a probe waits for has no interface.
+//! The following of pods. The kernel reports interfaces, and an agent reports pods. Nothing reports that a process
+//! has entered a cgroup, so the daemon looks again while a pod that a probe waits for has no interface.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +17,12 @@ const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_millis(400);
 /// The time after a change in which the pauses are short.
 const LIVELY: Duration = Duration::from_secs(60);
-/// The pause after that: a pod may never have an interface.
+/// The pause between two looks after that time: a pod may never have an interface.
 const RARELY: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Replaces the table of pods, on disk first, and has probes follow. After an error nothing has changed.
+    /// Replaces the table of pods, first on disk, and updates the probes that follow pods. After an error nothing
+    /// has changed.
     pub async fn put_pods(self: &Arc<Self>, table: PodTable) -> Result<PodList, EngineError> {
         self.change(move |engine| {
             let pods = &engine.deployer.pods;
@@ -63,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Returns the selectors of probes, and one for all pods if documents name these.
+    /// Returns the pod selectors of probes. If documents name pods, also returns a selector for all pods.
     fn pod_selectors(&self) -> impl Iterator<Item = PodSelector> {
         let all = self.deployer.pods.has_owners().then(PodSelector::default);
         all.into_iter().chain(self.registry.list().into_iter().filter_map(|probe| probe.pods().cloned()))

@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 use twinprobe_api::{PodEntry, Workload};
 use twinprobe_ebpf_common::PodNames;
 
-/// The names by the indices of interfaces in the daemon's own namespace.
+/// The names of pods by the indices of interfaces in the daemon's own namespace.
 #[derive(Debug, Default)]
 pub struct InterfacePods(RwLock<BTreeMap<u32, (String, PodNames)>>);
 

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use twinprobe_ebpf_common::window::Window;
 use twinprobe_ebpf_common::window::owner::{AddressOwner, AddressOwners, OwnedSince, OwnersAt};
 
-/// The most addresses without a present owner that keep the name of their last one.
+/// The most addresses that keep the name of their last owner although they have no owner now.
 const MOST_EARLIER: usize = 4096;
-/// The most owners of one address that the daemon tells apart by time.
+/// The most owners of one address that the daemon distinguishes by time.
 const MOST_OF_ONE: usize = 4;
 
 /// The present owners and the previous ones.
@@ -23,7 +23,7 @@ pub struct OwnerBook(Mutex<BookState>);
 struct BookState {
     owners: Arc<AddressOwners>,
     present: HashMap<IpAddr, AddressOwner>,
-    /// False until the first owners are known. They had their addresses before the daemon knew them.
+    /// False until the first owners are known. These had their addresses before the daemon knew them.
     has_begun: bool,
 }
 
@@ -47,7 +47,7 @@ impl OwnerBook {
         *state = BookState { owners: Arc::new(owners), present, has_begun: true };
     }
 
-    /// Returns the owners at the end of a window, or the present ones; `None` if there are none.
+    /// Returns the owners at the end of a window, or the present owners; `None` if there are no owners.
     pub fn at(&self, window: Option<&Window>) -> Option<OwnersAt> {
         let owners = Arc::clone(&self.0.lock().owners);
         if owners.0.is_empty() {

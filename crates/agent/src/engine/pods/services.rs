@@ -1,4 +1,5 @@
-//! The Services of the cluster by their addresses, as a local agent has reported them: a table in memory, for names.
+//! The Services of the cluster by their addresses, as a local agent has reported them. Documents and names are
+//! looked up in this table, which is in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

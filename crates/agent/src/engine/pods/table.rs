@@ -28,13 +28,14 @@ const STARTING: Duration = Duration::from_secs(30);
 pub struct NodePods {
     finder: PodFinder,
     known: RwLock<KnownPods>,
-    /// Locked during a look and during a change of the table, so that a look can't store findings for an older table.
+    /// A lock that is held during a look and during a change of the table, so that a look can't store its findings for an
+    /// older table.
     looking: Mutex<()>,
     /// The names for documents.
     pub names: Arc<InterfacePods>,
     /// The owners of addresses, if documents name them.
     owners: Option<OwnerBook>,
-    /// Wakes the search after each change that may add interfaces.
+    /// A notification that wakes the search after each change that may add interfaces.
     pub stirred: Notify,
 }
 
@@ -72,12 +73,12 @@ pub struct SelectedPods {
     pub waiting: Vec<(String, &'static str)>,
     /// The number of pods without an interface because they use the host's network.
     pub on_host: usize,
-    /// The reason why the present state is not known.
+    /// The reason why the present state is not known; `None` if it is known.
     pub error: Option<String>,
 }
 
 impl NodePods {
-    /// Looks for the pods of a table.
+    /// Makes the pods of a table, and looks for them.
     pub fn new(options: PodOptions, table: PodTable) -> Self {
         let finder = PodFinder { cgroups: options.cgroups };
         let owners = options.kubernetes.then(OwnerBook::default);
@@ -111,12 +112,12 @@ impl NodePods {
         self.owners.is_some()
     }
 
-    /// Returns the owners of addresses at the end of a window, or the present ones.
+    /// Returns the owners of addresses at the end of a window, or the present owners.
     pub fn owners_at(&self, window: Option<&Window>) -> Option<OwnersAt> {
         self.owners.as_ref()?.at(window)
     }
 
-    /// Looks for all pods. Returns whether anything has changed. May take some milliseconds.
+    /// Looks for all pods, which may take some milliseconds. Returns true if anything has changed.
     pub fn look(&self) -> bool {
         let _looking = self.looking.lock();
         let uids: Vec<String> = self.known.read().pods.iter().map(|pod| pod.entry.uid.clone()).collect();
@@ -133,7 +134,7 @@ impl NodePods {
         differs
     }
 
-    /// Returns the interfaces of a selector, as the last look found them.
+    /// Returns the interfaces that a selector selects, as the last look found them.
     pub fn selected(&self, selector: &PodSelector) -> SelectedPods {
         let known = self.known.read();
         let mut selected = SelectedPods { error: known.error.clone(), ..SelectedPods::default() };
@@ -147,7 +148,7 @@ impl NodePods {
         selected
     }
 
-    /// Tells whether a look may soon find more for a selector, although the kernel does not report it.
+    /// Tells whether the next look may find more interfaces for a selector, although the kernel reports no change.
     pub fn is_short_of(&self, selector: &PodSelector) -> bool {
         let known = self.known.read();
         let is_short = |pod: &KnownPod| match pod.place {
@@ -158,7 +159,7 @@ impl NodePods {
         known.error.is_some() || known.pods.iter().any(|pod| is_short(pod) && pod.is_selected(selector))
     }
 
-    /// Returns all pods as they were found, in the order of the table.
+    /// Returns all pods with the findings about them, in the order of the table.
     pub fn list(&self) -> PodList {
         let known = self.known.read();
         let pods = known.pods.iter().map(status).collect();

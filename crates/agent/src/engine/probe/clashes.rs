@@ -1,5 +1,5 @@
-//! The refusal of metrics that can't be shown together: two of them would be one family of OpenMetrics, or
-//! one would have a name of the daemon's own metrics.
+//! The refusal of metrics that can't be shown together in OpenMetrics: two metrics would be one family, or
+//! a metric would have a name of the daemon's own metrics.
 
 use twinprobe_config::ProbeConfig;
 use twinprobe_ebpf_common::finding::Finding;
@@ -38,7 +38,8 @@ fn own(state: &MetricState) -> Option<Finding> {
     Some(state.request.finding("name", message))
 }
 
-/// Returns the words for a metric, or for a field of its value, and where the configuration has it.
+/// Returns the words for a metric, or for a field of its value, and the place of the metric in the
+/// configuration.
 fn number(state: &MetricState, field: &str) -> String {
     let metric = format!("{} ({})", state.request.name, state.request.field);
     if field.is_empty() { metric } else { format!("the field {field} of {metric}") }

@@ -1,5 +1,4 @@
-//! The closing of a probe's window, with the probe's knowledge: its schedule, its origin, and the words for a
-//! failure.
+//! The closing of a probe's window, with the probe's own data: its schedule, its origin, and the text about a failure.
 
 use std::sync::Arc;
 
@@ -14,13 +13,13 @@ use crate::engine::reading::close::{ClosingFacts, EndedWindow};
 use crate::engine::reading::metric::MetricState;
 
 impl Running {
-    /// Closes the open window. A window that was left half closed is closed to its end first.
+    /// Closes the open window. If an earlier window was closed only in part, finishes that window first.
     pub fn close(&mut self, by: ClosedBy) -> Result<Arc<StoredWindow>, CloseError> {
         self.finish_window()?;
         self.close_window(by)?.ok_or(CloseError::Window(WindowError::Gone))
     }
 
-    /// Closes a window that an error or the end of an earlier daemon has left half closed.
+    /// Finishes a window that was closed only in part, because of an error or the end of an earlier daemon.
     pub fn finish_window(&mut self) -> Result<(), CloseError> {
         if self.open.attached.closed().is_some() {
             let by = if self.config.schedule().is_some() { ClosedBy::Schedule } else { ClosedBy::Read };
@@ -37,7 +36,7 @@ impl Running {
 
     /// Notes why the last window could not be closed; `None` if it was closed.
     pub fn note_trouble(&mut self, error: Option<&CloseError>) {
-        // A removed probe may still have a clock.
+        // The clock may still know a removed probe.
         let close_error = error.filter(|_| !self.open.windows.is_removed()).map(|error| with_causes(error));
         if close_error.is_some() {
             self.counters.close_failures.inc();
@@ -90,8 +89,8 @@ impl Running {
         Ok(())
     }
 
-    /// Does the same as [`OpenWindow::load_base`], at a start. An error is in the status, and the base is read again with
-    /// each window.
+    /// Does the same as [`OpenWindow::load_base`], at a start of the daemon. The status shows an error, and the base is
+    /// read again with each window.
     pub fn resume(&mut self) {
         match self.open.load_base() {
             Ok(()) => self.open.windows.forget_other_baselines(self.open.attached.record.serial),

@@ -1,4 +1,5 @@
-//! The entries that a probe's configuration gives its maps, and their exchange while packets come.
+//! The entries that a probe's configuration gives to its maps, and the exchange of these entries while packets
+//! arrive.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ impl Engine {
         })
     }
 
-    /// Gives a map exactly these entries, by a new revision of the probe. The configuration must fill this map.
+    /// Replaces all entries of a map, in a new revision of the probe. The configuration must already fill this map.
     pub async fn put_entries(
         self: &Arc<Self>,
         name: &str,
@@ -53,7 +54,7 @@ impl Engine {
             filled.ok_or_else(|| Rejection::from(Finding::config("map", not_filled(&probe, map))))?;
         filled.clone_from(&entries);
         let mut config = ProbeConfig::validate(name, &document)?;
-        // An interface that has disappeared since the probe was deployed does not keep the others from their entries.
+        // An interface may have disappeared since the probe was deployed. All other interfaces get the entries.
         config.places.wait_for_interface = true;
         let author = author.explained(|| format!("entries of map {map}"));
         let cause = DeployCause::Request { author, anew: BTreeSet::from([map.to_owned()]) };
@@ -65,7 +66,7 @@ impl Engine {
     }
 }
 
-/// Returns the error that the configuration does not fill the map, and what to do.
+/// Returns the error about a map that the configuration does not fill, and what to do.
 fn not_filled(probe: &Probe, map: &str) -> String {
     let none = Fills::new();
     let filled = probe.stored.config.fill.as_ref().unwrap_or(&none);

@@ -1,5 +1,5 @@
-//! The places where a probe's numbers can't equal those on the wire: the headers that its programs read, and the offloads of its
-//! interfaces.
+//! The reasons why a probe's numbers may differ from those on the wire: the headers that its programs read, and the offloads of
+//! its interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,28 +18,28 @@ use crate::engine::placement::PendingPlace;
 /// The most reasons that a document names.
 const MOST: usize = 8;
 
-/// The knowledge about the interfaces of one deployment.
+/// The facts about the interfaces of one deployment.
 #[derive(Debug, Default)]
 pub struct Exactness {
-    /// Features change while a probe runs, so this asks the keeper for the present ones.
+    /// The keeper of the present offloads: these may change while a probe runs.
     keeper: Arc<OffloadKeeper>,
     known: Mutex<KnownPlaces>,
 }
 
-/// A place: namespace, index and mode of XDP.
+/// The identity of a place: the namespace, the index of the interface, and the mode of XDP.
 type AskedPlace = (u64, u32, Option<&'static str>);
 
 #[derive(Debug, Default)]
 struct KnownPlaces {
-    /// The places of the question.
+    /// The places in the last query.
     places: Vec<AskedPlace>,
-    /// The interface of each place at the time of the question; `None` if there was no interface.
+    /// The interface of each place at the time of the query; `None` if the interface did not exist.
     interfaces: Vec<Option<Arc<Offloads>>>,
     /// The findings about each place.
     found: Vec<Found>,
-    /// The reasons since the open window began, each with its direction.
+    /// The reasons that were found since the open window began, each with its direction.
     since: BTreeSet<String>,
-    /// The reasons from packets of the last window, and from packets outside of windows.
+    /// The reasons that the packets of the last window have given, and packets outside of windows.
     packets: BTreeSet<String>,
 }
 
@@ -64,8 +64,8 @@ impl Exactness {
         Self { keeper: Arc::clone(keeper), known: Mutex::default() }
     }
 
-    /// Finds the present reasons. This asks the kernel only if an interface is new or the kernel has reported
-    /// a change of it. `sees` has the parts of packets that the programs of the directions read.
+    /// Finds the present reasons. This queries the kernel only about an interface that is new, or of which the kernel has
+    /// reported a change. `sees` has the parts of packets that the programs of the directions read.
     pub fn refresh(&self, places: &[AttachedAt], sees: &[Sees]) {
         let asked = asked(places);
         let interfaces = self.keeper.get(places.iter().map(|at| (&at.place.netns, at.place.ifindex)));
@@ -94,14 +94,14 @@ impl Exactness {
         if known.is_of(places) { known.found.clone() } else { Vec::new() }
     }
 
-    /// Returns the text for a document with counts from these places, by the known facts; `None` if all is exact.
+    /// Returns the text for a document with counts from these places, by the known facts; `None` if all counts are exact.
     pub fn text(&self, places: &[AttachedAt]) -> Option<String> {
         let known = self.known.lock();
         let of_places = if known.is_of(places) { known.lines(places) } else { BTreeSet::new() };
         text(&of_places | &known.packets)
     }
 
-    /// Returns the reasons for the window that ends now, including those from earlier moments of this window.
+    /// Returns the reasons for the window that ends now. They include reasons that applied only for a part of the window.
     pub fn of_window(&self, places: &[AttachedAt], sees: &[Sees]) -> BTreeSet<String> {
         self.refresh(places, sees);
         let mut known = self.known.lock();
@@ -109,8 +109,8 @@ impl Exactness {
         std::mem::replace(&mut known.since, now)
     }
 
-    /// Returns the text for a window with these reasons and the reasons of its packets. The latter stay until
-    /// the next window ends.
+    /// Returns the text for a window with these reasons and the reasons that its packets have given. The latter stay until the
+    /// next window ends.
     pub fn of_packets(&self, reasons: &BTreeSet<String>, packets: BTreeSet<String>) -> Option<String> {
         let text = text(reasons | &packets);
         self.known.lock().packets = packets;
@@ -123,14 +123,14 @@ impl Exactness {
     }
 }
 
-/// The places that are asked about: namespace, index and mode of XDP.
+/// Returns the places for a query: the namespace, the index and the mode of XDP of each.
 fn asked(places: &[AttachedAt]) -> Vec<AskedPlace> {
     places.iter().map(|at| (at.place.netns.id(), at.place.ifindex, at.health().mode)).collect()
 }
 
 impl KnownPlaces {
-    /// Tells whether nothing has changed. After a change of an interface the keeper gives another object for
-    /// it.
+    /// Tells whether nothing has changed since the last query. After a change of an interface, the keeper returns another object
+    /// for it.
     fn is_still(&self, asked: &[AskedPlace], interfaces: &[Option<Arc<Offloads>>]) -> bool {
         let is_same = |(a, b): (&Option<Arc<Offloads>>, &Option<Arc<Offloads>>)| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -162,7 +162,8 @@ fn text(lines: BTreeSet<String>) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("; "))
 }
 
-/// Asks the kernel about interfaces, by the number of the namespace and the index. Those that can't be asked about are left out.
+/// Queries the kernel about interfaces, by the number of the namespace and the index. Leaves out interfaces that can't be
+/// queried.
 fn read<'a>(interfaces: impl Iterator<Item = (&'a Netns, u32)>) -> BTreeMap<(u64, u32), Offloads> {
     let mut wanted: BTreeMap<u64, (&Netns, BTreeSet<u32>)> = BTreeMap::new();
     for (netns, index) in interfaces {
@@ -183,8 +184,8 @@ fn note(error: &io::Error) {
     tracing::debug!(%error, "the kernel does not report the offloads of interfaces");
 }
 
-/// Leaves out the interfaces that a program can't be attached to, because it would mistake one header for another.
-/// Returns these interfaces with the reason. Refuses the probe if one of them is named.
+/// Leaves out the interfaces to which a program can't be attached, because the program would mistake one header for another.
+/// Returns these interfaces with the reason. Refuses the probe if the configuration names one of them.
 pub fn fitting(
     interfaces: Vec<AttachInterface>,
     directions: &[LoadedDirection],
@@ -210,7 +211,7 @@ pub fn fitting(
     if refused.is_empty() { Ok((fitting, left)) } else { Err(refused.into()) }
 }
 
-/// Returns the warnings that a probe would get at these interfaces. The probe is not attached.
+/// Returns the warnings that a probe would get at these interfaces, without attaching it.
 pub fn warnings(interfaces: &[AttachInterface], directions: &[LoadedDirection]) -> Vec<Finding> {
     let known = read(interfaces.iter().map(|interface| (&interface.netns, interface.index)));
     let mut found = BTreeSet::new();

@@ -7,8 +7,8 @@ use twinprobe_kernel::clock::{Moment, rfc3339};
 
 use crate::store::record::{StoredLease, StoredProbe};
 
-/// A lease from the moment when it was granted. A change of the wall clock does not change its length. Only
-/// after a reboot the wall clock alone tells the remaining time.
+/// A lease from the moment when it was granted. A change of the wall clock does not change its length. Only after a
+/// reboot, the wall clock alone determines the remaining time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     granted: Moment,
@@ -21,20 +21,20 @@ impl Lease {
         Self { granted: Moment::now(), duration }
     }
 
-    /// Returns the lease of a stored probe.
+    /// Returns the lease of a stored probe, if the probe has one.
     pub fn recorded(probe: &StoredProbe, boot_id: &str) -> Option<Self> {
         probe.lease.as_ref().and_then(|lease| Self::of(lease, boot_id))
     }
 
-    /// Returns the lease that a record has, read during the boot with the id `boot_id`; `None` if the record's time can't
-    /// be read.
+    /// Returns the lease that is in a record, read during the boot with the id `boot_id`; `None` if the time in the
+    /// record can't be read.
     fn of(stored: &StoredLease, boot_id: &str) -> Option<Self> {
         let wall = stored.granted.parse().ok()?;
         let boot_ns = if stored.boot_id == boot_id { stored.boot_ns } else { 0 };
         Some(Self { granted: Moment { wall, boot_ns }, duration: Duration::from_nanos(stored.duration_ns) })
     }
 
-    /// Returns the lease as a record has it.
+    /// Returns the lease in the form of a record.
     pub fn stored(self, boot_id: &str) -> StoredLease {
         StoredLease {
             granted: rfc3339(self.granted.wall),
@@ -44,12 +44,12 @@ impl Lease {
         }
     }
 
-    /// Returns the lease with `more` time.
+    /// Returns the lease, extended by `more`.
     pub fn extended(self, more: Duration) -> Self {
         Self { duration: self.duration.saturating_add(more), ..self }
     }
 
-    /// The time until the lease ends; zero once it has ended.
+    /// Returns the time until the lease ends; zero once it has ended.
     pub fn left(self) -> Duration {
         self.left_at(Moment::now())
     }
@@ -58,7 +58,7 @@ impl Lease {
         self.duration.saturating_sub(Duration::from_nanos(self.granted.until(now).duration_ns))
     }
 
-    /// The end of the lease by the wall clock as it is set now, RFC 3339.
+    /// Returns the end of the lease by the present setting of the wall clock, in RFC 3339.
     pub fn expires_at(self) -> String {
         rfc3339(self.expires_at_by(Moment::now()))
     }
@@ -95,7 +95,7 @@ mod tests {
     fn a_clock_that_is_set_does_not_change_a_lease() {
         for (wall, expires_at) in [
             ("2026-11-22T10:05:00.5Z", "2026-11-22T10:10:00.500000000Z"),
-            // Set forward by a year and back by a day.
+            // The wall clock is set forward by a year, and back by a day.
             ("2027-11-22T10:05:00.5Z", "2027-11-22T10:10:00.500000000Z"),
             ("2026-11-21T10:05:00.5Z", "2026-11-21T10:10:00.500000000Z"),
         ] {

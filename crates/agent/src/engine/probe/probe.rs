@@ -38,16 +38,16 @@ pub struct Probe {
     /// The stored record of the probe.
     pub stored: StoredProbe,
     pub origin: Arc<DocumentOrigin>,
-    /// The lease at whose end the probe is removed; `None` if it stays.
+    /// The lease, at whose end the probe is removed; `None` if the probe has no end.
     pub lease: Mutex<Option<Lease>>,
     /// The rank of the probe among probes of the same priority; `None` if it was never deployed.
     pub order: Option<u64>,
     pub warnings: Vec<Finding>,
-    /// The parts that only a running probe has, beside its state; `None` if it does not run.
+    /// The parts that only a running probe has, in addition to its state; `None` if the probe does not run.
     pub running: Option<RunningParts>,
     pub windows: Arc<Windows>,
-    /// The turn to read the probe, held by work that takes long. Requests wait here and not on a thread: requests for a
-    /// slow probe must not take the threads of other probes.
+    /// The right to read the probe, which work that takes long holds. Requests wait for it in a task and not on a thread,
+    /// because requests for a slow probe must not occupy the threads of other probes.
     pub turn: Arc<tokio::sync::Mutex<()>>,
     /// The number of values that OpenMetrics answers have left out so far.
     pub skipped: Arc<AtomicU64>,
@@ -55,7 +55,7 @@ pub struct Probe {
     pub sums: Arc<Mutex<Vec<SumStatus>>>,
     /// The windows of the present configuration.
     pub revision: Arc<Mutex<RevisionWindows>>,
-    /// The cost at each interface, as it was measured last.
+    /// The cost at each interface, as the last measurement has found it.
     pub live: Mutex<Vec<LiveCost>>,
     /// The part of the state that the status shows. Code that holds this lock takes no other lock, except that of an
     /// attachment's health.
@@ -68,15 +68,15 @@ pub struct Probe {
 pub struct RunningParts {
     /// The network namespace of the interfaces; `None` for the daemon's own.
     pub namespace: Namespace,
-    /// The pods whose interfaces the probe uses; `None` if names of interfaces decide.
+    /// The selector of the pods whose interfaces the probe uses; `None` if the configuration names interfaces.
     pub pods: Option<PodSelector>,
     /// The event metrics.
     pub events: ProbeEvents,
-    /// The share of the kernel that the probe has taken.
+    /// The share of the kernel that the probe takes.
     pub share: Share,
 }
 
-/// The metrics of a probe with one name, one of each direction that has it.
+/// The metrics of a probe that have one name: one for each direction that has it.
 #[derive(Debug)]
 pub struct ExportedMetrics {
     pub metrics: Vec<Arc<Metric>>,
@@ -141,7 +141,7 @@ impl Probe {
         }
     }
 
-    /// Tells whether the probe runs with a configuration that means the same as `config`.
+    /// Tells whether the probe runs with a configuration that has the same meaning as `config`.
     pub fn runs(&self, config: &ProbeConfig) -> bool {
         let own = || ProbeConfig::validate(&self.name, &self.stored.config).ok();
         self.running.is_some() && own().as_ref() == Some(config)
@@ -155,8 +155,8 @@ impl Probe {
         }
     }
 
-    /// Notes whether the lease of the probe `has_ended`. An expired probe is detached everywhere, another one
-    /// attached where it belongs.
+    /// Notes whether the lease of the probe `has_ended`. A probe whose lease has ended is detached everywhere; otherwise
+    /// the probe is attached to all its interfaces.
     pub fn set_ended(&self, has_ended: bool, pods: &NodePods) {
         if let ProbeState::Running(running) = &mut *self.state.lock()
             && running.has_ended != has_ended
@@ -213,7 +213,7 @@ impl Probe {
         }
     }
 
-    /// The windows of the present configuration; `None` if the probe does not run.
+    /// Returns the windows of the present configuration; `None` if the probe does not run.
     pub fn revision_windows(&self) -> Option<RevisionWindows> {
         self.running.is_some().then(|| *self.revision.lock())
     }
@@ -230,7 +230,7 @@ impl Probe {
         self.stored.running.as_ref()?.cost.as_ref()
     }
 
-    /// The serial of the deployment.
+    /// Returns the serial of the deployment.
     pub fn serial(&self) -> Option<u64> {
         Some(self.stored.running.as_ref()?.deployment.serial)
     }
@@ -248,17 +248,17 @@ impl Probe {
         *live = measured;
     }
 
-    /// The event metrics of a probe that runs.
+    /// Returns the event metrics of a running probe.
     pub fn events(&self) -> Option<&ProbeEvents> {
         self.running.as_ref().map(|running| &running.events)
     }
 
-    /// The namespace in which a probe runs.
+    /// Returns the namespace in which a probe runs.
     pub fn namespace(&self) -> Option<&Namespace> {
         self.running.as_ref().map(|running| &running.namespace)
     }
 
-    /// The pods whose interfaces have the probe; `None` if names of interfaces decide.
+    /// Returns the selector of the pods whose interfaces the probe uses; `None` if the configuration names interfaces.
     pub fn pods(&self) -> Option<&PodSelector> {
         self.running.as_ref().and_then(|running| running.pods.as_ref())
     }
@@ -310,7 +310,7 @@ impl Probe {
         self.with_running(|running| Ok(running.peek()?))
     }
 
-    /// The shape of the windows.
+    /// Returns the shape of the windows.
     pub fn shape(&self) -> Result<WindowShape, EngineError> {
         self.with_running(|running| Ok(running.compose().shape(false)))
     }

@@ -1,4 +1,4 @@
-//! The windows of a probe beyond the end of its lease.
+//! The windows of a probe, which outlive the end of its lease.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use twinprobe_windows::Windows;
 
 use crate::engine::probe::lease::Lease;
 
-/// The windows of a probe, which may be removed already.
+/// The windows of a probe that may have been removed.
 #[derive(Clone, Debug)]
 pub struct RetainedWindows {
     pub windows: Arc<Windows>,
@@ -20,13 +20,13 @@ pub struct RetainedWindows {
 }
 
 impl RetainedWindows {
-    /// Tells whether there are windows without an acknowledgement.
+    /// Tells whether there are windows that nobody has acknowledged.
     pub fn is_needed(&self) -> bool {
         self.windows.statistics().retained > 0
     }
 }
 
-/// The windows of probes whose leases have ended, each until the end of a lease of its own.
+/// The windows of probes whose leases have ended. Each is kept until the end of a second lease.
 #[derive(Debug, Default)]
 pub struct Expired(Mutex<BTreeMap<String, (RetainedWindows, Lease)>>);
 
@@ -44,7 +44,7 @@ impl Expired {
         self.0.lock().insert(name.to_owned(), (retained, lease));
     }
 
-    /// Returns false if the name had none.
+    /// Removes the windows of a name. Returns false if the name had none.
     pub fn remove(&self, name: &str) -> bool {
         self.0.lock().remove(name).is_some()
     }

@@ -1,5 +1,5 @@
-//! A running probe. Algorithm 2 of the paper reads it, in an order that survives a crash between any two
-//! steps: flip, store the window, and only then empty the idle twin.
+//! A running probe. It is read by Algorithm 2 of the paper, in an order that survives a crash between any two steps:
+//! flip, store the window, and only then empty the idle twin.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -41,9 +41,9 @@ pub struct Running {
     pub gone: watch::Sender<()>,
     /// The interfaces that the probe waits for, each with the reason.
     pub pending: Vec<PendingPlace>,
-    /// The reason why the interfaces can't be listed. Attachments stay.
+    /// The reason why the interfaces can't be listed; `None` if they can. Attachments stay as they are.
     pub unlisted: Option<String>,
-    /// True if the lease of the probe has ended: it is attached nowhere.
+    /// True if the lease of the probe has ended, so that the probe is attached nowhere.
     pub has_ended: bool,
     /// The names of the pods to which interfaces lead.
     pub pods: Arc<InterfacePods>,
@@ -110,7 +110,8 @@ impl Running {
                 self.set_pending(pending, Some(reason));
             }
             Ok(WantedInterfaces { interfaces, mut pending, unlisted: None }) => {
-                // Without a request every interface that does not fit is left out.
+                // No client waits for an answer here, so interfaces that do not fit are left out instead of
+                // refused.
                 let (fitting, left) =
                     exactness::fitting(interfaces, &self.open.attached.directions).unwrap_or_default();
                 pending.extend(left);
@@ -122,7 +123,7 @@ impl Running {
         }
     }
 
-    /// Takes over everything that `old` has not delivered yet; packets no longer reach `old`. Returns the
+    /// Takes over everything that `old` has not delivered yet. At this time `old` gets no packets any more. Returns the
     /// losses: content that could not be taken over.
     pub fn succeed(&mut self, old: Self) -> Vec<Loss> {
         if !old.open.goes_on(&self.open.metrics, &self.open.attached.directions) {
@@ -138,13 +139,14 @@ impl Running {
         losses
     }
 
-    /// Closes a half-closed window to its end, so that the maps have none of its rows when they are replaced.
+    /// Finishes a window that was closed only in part, so that the maps contain none of its rows when they are
+    /// replaced.
     pub fn finish(&mut self) -> Result<(), CloseError> {
         self.open.load_base()?;
         self.finish_window()
     }
 
-    /// The state that a replacement can take over.
+    /// Returns the state that a replacement can take over.
     pub fn predecessor(&self) -> Predecessor {
         self.open.attached.predecessor(|direction| self.open.more_known(direction))
     }
@@ -154,8 +156,8 @@ impl Running {
         self.open.attached.detach();
     }
 
-    /// Returns a window that no client has taken to its end, else closes the open window and returns it. If the metrics
-    /// reset nothing, or the clock closes the windows, the reading closes no window.
+    /// Returns a window that no client has completely received, or else closes the open window and returns it. If the
+    /// metrics reset nothing, or the clock closes the windows, the reading closes no window.
     pub fn read(&mut self) -> Result<Delivery, CloseError> {
         if !self.open.resets() || self.config.schedule().is_some() {
             return Ok(self.compose());
@@ -169,8 +171,8 @@ impl Running {
         Ok(Delivery::of_window(&self.open.windows, &stored, Arc::clone(&self.skipped), claim)?)
     }
 
-    /// Reads the probe for a page about all probes. This takes nothing from other readers: it closes a window
-    /// only if sums hold everything that the window resets. All other probes show their last window.
+    /// Reads the probe for a page about all probes, without any effect on other readers: this closes a window only if
+    /// sums contain everything that the window resets. A probe for which this is not true shows its last window.
     pub fn read_for_page(&mut self) -> Result<Delivery, CloseError> {
         let mut resets = self.open.metrics.iter().filter(|reader| reader.extraction.resets());
         if !self.open.resets()
@@ -183,7 +185,7 @@ impl Running {
         Ok(Delivery::of_window(&self.open.windows, &stored, Arc::clone(&self.skipped), None)?)
     }
 
-    /// Returns a window that was closed for a client, and that no client has taken to its end.
+    /// Returns a window that was closed for a client, and that no client has completely received.
     fn untaken(&self) -> Option<Delivery> {
         self.open.windows.untaken().into_iter().find_map(|stored| {
             let claim = self.in_flight.claim(stored.seq())?;
@@ -194,13 +196,14 @@ impl Running {
         })
     }
 
-    /// Tells whether a window belongs to this probe, and not to an expired one of the same name. Earlier
-    /// versions had no leases.
+    /// Tells whether a window belongs to this probe, and not to an expired probe of the same name. Earlier versions had
+    /// no leases.
     pub fn is_own(&self, origin: Option<&DocumentOrigin>) -> bool {
         origin.is_none_or(|origin| origin.instance == self.origin.instance)
     }
 
-    /// Returns the configured names; if the configuration has a pattern, the names of the attached interfaces, sorted.
+    /// Returns the configured names of interfaces. If the configuration has a pattern, returns the names of the
+    /// attached interfaces, sorted.
     pub fn interfaces(&self) -> Vec<String> {
         let configured = &self.config.places.interfaces;
         if !configured.iter().any(InterfacePattern::is_pattern) {
@@ -218,14 +221,14 @@ impl Running {
         self.exactness.refresh(&self.open.attached.places, &self.sees());
     }
 
-    /// Asks the kernel for the facts again, because the programs of an interface have changed.
+    /// Queries the kernel for the facts again, because the programs of an interface have changed.
     pub fn refresh_exactness_after_a_change(&self) {
         let places = self.open.attached.places.iter().map(|at| (&at.place.netns, at.place.ifindex));
         self.open.attached.host.offloads.doubt(places);
         self.refresh_exactness();
     }
 
-    /// The parts of packets that the programs of the directions look at.
+    /// Returns the parts of packets that the programs of the directions read.
     pub fn sees(&self) -> Vec<Sees> {
         self.open.attached.directions.iter().map(|loaded| loaded.plan.sees).collect()
     }

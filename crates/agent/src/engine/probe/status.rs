@@ -36,7 +36,7 @@ pub struct Shown {
     hooks: Vec<Hook>,
     pub programs: BTreeMap<Direction, ProgramStatus>,
     pub shared_maps: Vec<SharedMapStatus>,
-    /// The fields of metrics that are not added.
+    /// The fields of metrics whose values are not added.
     pub joins: Option<Vec<JoinStatus>>,
     /// The reason why the last window could not be closed.
     pub close_error: Option<String>,
@@ -76,18 +76,18 @@ impl Shown {
         Self { state: "failed", reason: Some(reason), places, ..Self::default() }
     }
 
-    /// True if the probe belongs, or may belong, on more interfaces than its present ones.
+    /// Tells whether the probe belongs, or may belong, on more interfaces than its present ones.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty() || self.is_unsure()
     }
 
-    /// True if the probe's interfaces could not be listed.
+    /// Tells whether the probe's interfaces could not be listed.
     pub fn is_unsure(&self) -> bool {
         self.unlisted.is_some()
     }
 
-    /// The attachments that the probe waits for, and those that it has. An interface that the probe waits for in one
-    /// direction may be attached in the other.
+    /// Returns the attachments that the probe waits for, and those that it has. An interface that the probe waits
+    /// for in one direction may be attached in the other.
     pub fn facts(&self) -> Vec<AttachmentFacts> {
         let waits = self.pending.iter().flat_map(|pending| {
             let interface = &pending.interface;
@@ -107,12 +107,12 @@ impl Shown {
         waits.chain(called).collect()
     }
 
-    /// The indices of the interfaces that the probe is attached to.
+    /// Returns the indices of the interfaces to which the probe is attached.
     pub fn indices(&self) -> impl Iterator<Item = u32> {
         self.places.iter().map(|at| at.place.ifindex)
     }
 
-    /// The interfaces that the probe is attached to, each with its namespace.
+    /// Returns the interfaces to which the probe is attached, each with its namespace.
     pub fn attached(&self) -> impl Iterator<Item = (&Netns, u32)> {
         self.places.iter().map(|at| (&at.place.netns, at.place.ifindex))
     }
@@ -122,12 +122,12 @@ impl Shown {
         self.exactness.refresh(&self.places, &self.sees);
     }
 
-    /// Returns where the numbers of each attachment differ from those on the wire.
+    /// Returns, for each attachment, the reasons why its numbers differ from those on the wire.
     pub fn found(&self) -> Vec<Found> {
         self.exactness.known(&self.places)
     }
 
-    /// Returns the same for documents; `None` if all is exact.
+    /// Returns these reasons as the text for documents; `None` if all numbers are exact.
     pub fn approximate(&self) -> Option<String> {
         self.exactness.text(&self.places)
     }
@@ -174,7 +174,7 @@ impl Shown {
     }
 }
 
-/// Describes when somebody removed an attachment, and whether it could be made again.
+/// Returns the text about a removed attachment: when somebody removed it, and whether it could be restored.
 fn reason_of(health: &Health) -> Option<String> {
     if let Some((reason, since)) = &health.failure {
         let since = rfc3339(*since);

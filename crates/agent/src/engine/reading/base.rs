@@ -1,4 +1,4 @@
-//! The base of a deployment: the sums of the windows so far and rows of the open window, from the predecessor or from
+//! The base of a deployment: the sums of all windows so far, and rows of the open window, from the predecessor or from
 //! disk.
 
 use std::collections::BTreeSet;
@@ -98,8 +98,8 @@ impl OpenWindow {
         self.windows.forget_other_baselines(serial);
     }
 
-    /// Returns the metrics that have read the map of `next` before: one for each map that continues in it. If
-    /// several metrics have read such a map, this is the one with the name of `next`.
+    /// Returns the metrics that have read the map of `next` before: one metric for each map that continues in the map of
+    /// `next`. If several metrics have read such a map, the result has the metric with the name of `next`.
     fn readers_of(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Vec<&MetricState> {
         let positions = next.maps.maps.iter().map(|map| map.position);
         let origins = positions.flat_map(|(direction, metric)| loaded[direction].origins(metric));
@@ -118,13 +118,13 @@ impl OpenWindow {
         groups(&self.metrics).into_iter().filter_map(of_map).collect()
     }
 
-    /// The metrics of a direction, one for each map.
+    /// Returns the metrics of a direction, one for each map.
     fn of_direction(&self, direction: &str) -> impl Iterator<Item = &MetricState> {
         let firsts = groups(&self.metrics).into_iter().map(|group| &self.metrics[group]);
         firsts.filter(move |reader| reader.metric.direction.name() == direction || reader.common)
     }
 
-    /// Adds the rows kept beside a map to the `rows` of the map.
+    /// Adds the rows that are kept outside of a map to the `rows` of the map.
     pub fn with_more(&self, direction: &str, map: &str, layout: &TableLayout, rows: RawTable) -> RawTable {
         self.of_direction(direction).fold(rows, |rows, reader| reader.with_more(map, layout, rows))
     }
@@ -135,22 +135,22 @@ impl OpenWindow {
         knowing.map(|reader| reader.request.map_name().to_owned()).collect()
     }
 
-    /// True if the sum of a metric is lost, because `next` reads the map of the open window, and the rows of
-    /// the sum name interfaces. Such rows can't be added to the map of one interface.
+    /// Tells whether the sum of a metric is lost, because `next` reads the map of the open window, and the rows of the
+    /// sum name interfaces. Such rows can't be added to the map of one interface.
     pub fn leaves_sum(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
         let is_left = |old: &&MetricState| old.sum.is_some() && old.maps.name_interfaces();
         let is_live = next.sum.is_none() && !next.extraction.resets();
         is_live && next.carries() && self.readers_of(next, loaded).iter().any(is_left)
     }
 
-    /// The sampling rate of the metric so far: one of this many packets. `None` if the metric ends or keeps
+    /// Returns the sampling rate of the metric so far: one packet out of this many. `None` if the metric ends or keeps
     /// its rate.
     pub fn sample_before(&self, next: &MetricState, loaded: &[LoadedDirection]) -> Option<u32> {
         let mut before = self.readers_of(next, loaded).into_iter().map(one_in);
         before.find(|before| next.carries() && *before != one_in(next))
     }
 
-    /// True if `next` can take over nothing that its map has counted.
+    /// Tells whether `next` can take over nothing of what its map has counted.
     pub fn is_cut(&self, next: &MetricState, loaded: &[LoadedDirection]) -> bool {
         let positions = || next.maps.maps.iter().map(|map| map.position);
         let constant = next.metric.map.starts_with(".rodata");
@@ -162,7 +162,8 @@ impl OpenWindow {
         !constant && !before.is_empty() && !before.iter().any(fits)
     }
 
-    /// True if the open window of a deployment with the metrics `next` continues with the open window of this deployment.
+    /// Tells whether the open window of a deployment with the metrics `next` continues the open window of this
+    /// deployment.
     pub fn goes_on(&self, next: &[MetricState], loaded: &[LoadedDirection]) -> bool {
         let goes_on = |reader: &MetricState| {
             reader.extraction.resets()
@@ -174,7 +175,7 @@ impl OpenWindow {
     }
 }
 
-/// The sampling rate of the metric: one packet in this many.
+/// Returns the sampling rate of the metric: one packet out of this many.
 pub fn one_in(reader: &MetricState) -> u32 {
     reader.metric.sample.map_or(1, NonZeroU32::get)
 }

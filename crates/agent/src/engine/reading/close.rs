@@ -1,5 +1,5 @@
-//! The closing of a window: flip, wait until the idle twin is at rest, move maps that packets change meanwhile into
-//! journals, store all rows, and only then empty the idle twin and forget the journals.
+//! The closing of a window: flip, wait until the idle twin is at rest, move maps that packets still change into journals,
+//! store all rows, and only then empty the idle twin and remove the journals.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::engine::reading::open::OpenWindow;
 use crate::engine::reading::sum::{self, ChangedSums};
 
 impl OpenWindow {
-    /// Prepares the end of the open window, unless it has ended: the next step is the flip.
+    /// Prepares the end of the open window, unless the window has already ended. The next step is the flip.
     pub fn begin_close(&mut self, by: ClosedBy) -> Result<(), CloseError> {
         self.load_base()?;
         self.know_losses();
@@ -35,10 +35,9 @@ impl OpenWindow {
         Ok(())
     }
 
-    /// Flips, waits until the idle twin is at rest, and stores its content. Maps that packets change
-    /// meanwhile are moved into journals first. The window is on disk before any row of it leaves the maps or
-    /// the journals. So after a crash at any step the window is in one of the three, and the next daemon can
-    /// tell which one.
+    /// Flips, waits until the idle twin is at rest, and stores its content. Maps that packets still change are moved into
+    /// journals first. The window is on disk before any of its rows is removed from the maps or the journals. So after a crash
+    /// at any step the window is in one of these three places, and the next daemon can tell which one it is.
     pub fn store(&mut self, facts: ClosingFacts<'_>) -> Result<EndedWindow, CloseError> {
         let ClosingFacts { by, probe, context, .. } = facts;
         let end = self.attached.epoch.closed();
@@ -99,7 +98,7 @@ impl OpenWindow {
         };
         let mut file = self.windows.write(&head)?;
         for group in groups(&self.metrics) {
-            // The changes of the sums are in place of the sums.
+            // The window stores the changes of the sums instead of the sums.
             let is_written = |reader: &MetricState| changes.is_none() || reader.sum.is_none();
             let members = placed.iter().copied();
             let members: Vec<(usize, &MetricState)> =
@@ -118,7 +117,7 @@ impl OpenWindow {
         Ok(EndedWindow::New(Box::new(New { filed, head })))
     }
 
-    /// Waits until a stored window is on disk for good.
+    /// Waits until a stored window is on disk.
     pub fn list(&mut self, New { filed, head }: New) -> Result<Arc<StoredWindow>, CloseError> {
         let listed = filed.list()?;
         let failed_inserts = completeness::note_losses(&mut self.metrics, Some(&head));
@@ -149,7 +148,7 @@ impl OpenWindow {
     }
 }
 
-/// A window's facts about its probe. The interfaces are asked before the flip.
+/// The facts about a window's probe. The interfaces are queried before the flip.
 pub struct ClosingFacts<'a> {
     pub by: ClosedBy,
     pub probe: &'a str,
@@ -158,7 +157,7 @@ pub struct ClosingFacts<'a> {
     pub format: Format,
     pub context: Context,
     pub exactness: &'a Exactness,
-    /// The reasons why the window is approximate, by its interfaces.
+    /// The reasons why the window is approximate that its interfaces give.
     pub reasons: BTreeSet<String>,
     /// The number of values that OpenMetrics answers have left out so far.
     pub skipped: &'a AtomicU64,
@@ -228,7 +227,7 @@ fn stored_metric(
 /// The next step of a closing, depending on the state after an error or a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseStep {
-    /// The window is in the maps and journals only.
+    /// The window is only in the maps and journals.
     Store,
     /// The window is on disk, and may also still be in the maps.
     Empty,
@@ -238,7 +237,8 @@ enum CloseStep {
 }
 
 impl CloseStep {
-    /// `newest` is the number of the newest window on disk, `epoch` that of the window that has ended.
+    /// Returns the next step. `newest` is the number of the newest window on disk, and `epoch` the number of the window that
+    /// has ended.
     fn of(newest: Option<u64>, epoch: u64, is_clearing: bool) -> Self {
         match (newest == Some(epoch), is_clearing) {
             (true, _) => Self::Empty,

@@ -1,4 +1,4 @@
-//! The completeness of a metric's map: its bound, its entries, and the number of failed insertions.
+//! The completeness of a metric's map: its capacity, its entries, and the number of failed insertions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub fn at_close(
     Ok(completeness)
 }
 
-/// Returns why the ended window is approximate, judged by its packets, once all metrics are gathered. If
-/// a metric is cumulative, all packets so far count.
+/// Returns the reasons why the ended window is approximate that its packets give, once all metrics are gathered. If a
+/// metric is cumulative, all packets so far count.
 pub fn unsure(all: &[MetricState], quiesced: &Quiesced<'_>) -> Result<BTreeSet<String>, CloseError> {
     let mut reasons = BTreeSet::new();
     for counter in all.iter().filter(|counter| is_unsure(&counter.request.map)) {
@@ -86,7 +86,8 @@ impl MetricState {
         Arc::new(Metric::clone(metric).with(|head| head.completeness.losses = losses))
     }
 
-    /// Only counters that each window resets tell about that window alone.
+    /// Returns the losses for a document. Only a counter that each window resets shows the losses of that window
+    /// alone.
     fn shown(&self, losses: Losses) -> Losses {
         match self.metric.temporality {
             Temporality::Window => losses,
@@ -109,7 +110,7 @@ impl OpenWindow {
         }
     }
 
-    /// Returns why the numbers that belong to no window are approximate, by the packets so far.
+    /// Returns the reasons that the packets so far give why numbers outside of windows are approximate.
     pub fn unsure_so_far(&self) -> BTreeSet<String> {
         let live =
             self.metrics.iter().filter(|reader| reader.sum.is_none() && is_unsure(&reader.request.map));
@@ -119,7 +120,7 @@ impl OpenWindow {
         live.filter(is_counted).map(unsure_in).collect()
     }
 
-    /// Reads the losses at the end of the newest window from it, unless they are known.
+    /// Reads the losses at the end of the newest window from that window, unless they are known.
     pub fn know_losses(&mut self) {
         if self.metrics.iter().any(|reader| reader.lost_before.is_none()) {
             let newest = self.windows.newest().and_then(|newest| newest.open().ok());
@@ -146,7 +147,7 @@ pub fn note_losses(readers: &mut [MetricState], head: Option<&WindowHead>) -> u6
     new.into_values().fold(0, u64::saturating_add)
 }
 
-/// Returns the number that a counter has in its maps.
+/// Returns the number that is in the maps of a counter.
 fn count<'a>(
     counter: &MetricState,
     map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
@@ -158,7 +159,7 @@ fn number_of(rows: &Accumulator) -> u64 {
     number(rows.table(), rows.layout())
 }
 
-/// The number in the only row of a counter, or the sum over its interfaces.
+/// Returns the number in the only row of a counter, or the sum over its interfaces.
 fn number(rows: &RawTable, layout: &TableLayout) -> u64 {
     let numbers = rows.entries(layout).filter_map(|(_, value)| value.first_chunk().copied());
     numbers.map(u64::from_ne_bytes).sum()

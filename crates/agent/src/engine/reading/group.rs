@@ -1,5 +1,5 @@
-//! The metrics of one map. One reading of the map serves all of them. So all metrics show the same moment, and no value
-//! is taken out of the map twice.
+//! The metrics of one map. One reading of the map serves all of them, so that all metrics show the same moment, and no value is
+//! removed from the map twice.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -55,8 +55,8 @@ pub fn gather(
     Ok(())
 }
 
-/// Chooses the layout of a window with rows of earlier deployments. The head of the window tells the layout before all rows are added.
-/// It is that of the map if the numbers fit, so that the window has the shape of the others.
+/// Chooses the layout of a window with rows of earlier deployments. The head of the window contains the layout before all rows
+/// are added. The window has the layout of the map if the numbers fit, so that it has the same shape as other windows.
 fn fit_carried(
     metrics: &mut [MetricState],
     group: usize,
@@ -68,7 +68,7 @@ fn fit_carried(
     if !metrics.iter().any(is_with_more) {
         return Ok(());
     }
-    // No other rows join the rows of a journal.
+    // The rows of a journal are not merged with other rows.
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let maps = Arc::clone(&metrics[group].maps);
     let rows = if is_drained { None } else { Some(maps.read(|position| quiesced.map(position))?) };
@@ -86,8 +86,8 @@ fn fit_carried(
     Ok(())
 }
 
-/// Hands on the rows of a window after [`gather`] to the metrics of a group, each with its place in the window. `first` is
-/// the first metric of the group. The map or its journal keeps the rows until [`clear`].
+/// Passes on the rows of a window after [`gather`] to the metrics of a group, each with its place in the window. `first` is the
+/// first metric of the group. The map or its journal keeps the rows until [`clear`].
 pub fn window(
     metrics: &[(usize, &MetricState)],
     first: &MetricState,
@@ -114,7 +114,7 @@ pub fn window(
     read_maps(&read, first, quiesced, boot_time_ns, out)
 }
 
-/// Hands on the rows of the maps of a group to these metrics.
+/// Passes on the rows of the maps of a group to these metrics.
 fn read_maps(
     read: &[(usize, &MetricState)],
     first: &MetricState,
@@ -164,8 +164,8 @@ fn read_maps(
     Ok(())
 }
 
-/// Removes the content of the stored window: empties the map at rest, or forgets the journal. A map that changes under
-/// packets is also emptied if no document shows it.
+/// Removes the content of the stored window: empties the map at rest, or removes the journal. A map that packets change and
+/// that no document shows is also emptied.
 pub fn clear(metrics: &[MetricState], group: usize, quiesced: &Quiesced<'_>) -> Result<(), CloseError> {
     let is_drained = members(metrics, group).any(MetricState::is_drained);
     let is_emptied = |metric: &MetricState| match metric.extraction {
@@ -203,7 +203,7 @@ fn pieces(
     Ok(())
 }
 
-/// Passes the rows that `read` reads to `out`.
+/// Passes on the rows that `read` reads to `out`.
 fn written(
     out: &mut dyn FnMut(&RawTable) -> io::Result<()>,
     read: impl FnOnce(&mut dyn FnMut(&mut RawTable) -> ControlFlow<()>) -> Result<ControlFlow<()>, KernelError>,

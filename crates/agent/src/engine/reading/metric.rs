@@ -1,4 +1,4 @@
-//! One metric of a running probe: the location of its content, and the rows that are kept beside its map.
+//! One metric of a running probe: the place of its content, and the rows that are kept outside of its map.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct MetricMaps {
     pub layout: Arc<TableLayout>,
 }
 
-/// The location of a map.
+/// The place of a map.
 #[derive(Clone, Debug)]
 pub struct MapOfInterface {
     /// The index of the direction among the attached directions, and the index of the metric in that direction.
@@ -41,7 +41,7 @@ impl MetricMaps {
         self.maps.iter().any(|map| map.interface.is_some())
     }
 
-    /// Reads all maps. `map` returns a map by its position; maps that it does not have are left out.
+    /// Reads all maps. `map` returns a map by its position. Maps for which it returns `None` are left out.
     pub fn read<'a>(
         &self,
         map: impl Fn((usize, usize)) -> Option<&'a MetricMap>,
@@ -58,7 +58,7 @@ impl MetricMaps {
 }
 
 impl MapOfInterface {
-    /// Returns the rows of the map, with their interface if they must name it.
+    /// Returns the rows of the map, with the interface added if rows must name it.
     pub fn named<'a>(&self, rows: &'a RawTable, layout: &TableLayout) -> Cow<'a, RawTable> {
         match &self.interface {
             None => Cow::Borrowed(rows),
@@ -67,7 +67,7 @@ impl MapOfInterface {
     }
 }
 
-/// The state of one metric, and the location of its content.
+/// The state of one metric, and the place of its content.
 #[derive(Debug)]
 pub struct MetricState {
     /// The index of the direction among the attached directions, and the index of the metric in that direction.
@@ -85,12 +85,12 @@ pub struct MetricState {
     pub sum: Option<Sum>,
     /// The rows of the open window that earlier deployments have counted.
     pub carried: Option<Accumulator>,
-    /// True if the window that has ended fits into the layout of the map, with these rows.
+    /// True if the window that has ended fits into the layout of the map together with these rows.
     pub carried_fits: bool,
     pub extraction: Extraction,
     /// The positions of the counters of failed insertions into the map: one for each direction that uses it.
     pub losses: Vec<(usize, usize)>,
-    /// The sum of these counters when the last window ended, if it is known.
+    /// The sum of these counters at the end of the last window, if it is known.
     pub lost_before: Option<u64>,
 }
 
@@ -100,14 +100,14 @@ impl MetricState {
         self.request.visibility == Visibility::Export
     }
 
-    /// Tells whether the rows of a window are moved into a journal.
+    /// Tells whether the rows of a window are moved into a journal before they are stored.
     pub fn is_drained(&self) -> bool {
         let popped = self.metric.layout.kind.family() == MapFamily::Fifo;
         self.extraction == Extraction::Drain || self.extraction == Extraction::Clear && popped
     }
 }
 
-/// The description of a map that no metric shows.
+/// The help text of a map that no metric shows.
 const LOSSES: &str = "Insertions and events that found no room. No metric shows the entries of this map";
 
 /// The layout of metrics without rows: events, and metrics that only have losses.
@@ -115,8 +115,8 @@ const fn no_rows(kind: MapKind) -> TableLayout {
     TableLayout { kind, key: Layout::opaque(0), value: Layout::opaque(0), slots: 1, inner: None }
 }
 
-/// Returns the state of each metric that has a layout or a counter of losses. Rejects settings that do not fit
-/// the map.
+/// Returns the state of each metric that has a layout or a counter of losses. Refuses settings that do not fit the
+/// map.
 pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<MetricState>, Rejection> {
     let mut readers: Vec<MetricState> = Vec::new();
     let mut findings = Vec::new();
@@ -134,7 +134,7 @@ pub fn readers(config: &ProbeConfig, loaded: &[LoadedDirection]) -> Result<Vec<M
             let metric = &config.metrics.get(index).cloned().unwrap_or_else(other);
             let MapPlan { common, spec, .. } = &own.plan.maps[planned.map];
             let common = *common;
-            // Each direction that uses a map without a metric has the losses of this map.
+            // Each direction that uses a map without a metric counts losses of this map.
             let is_losses = matches!(planned.source, MetricSource::Losses(_));
             let counters = loaded.iter().enumerate().filter_map(|(direction, loaded)| {
                 let is_of = direction % directions == at || common && !is_losses;
@@ -243,7 +243,7 @@ fn unfit_for_series(metric: &MetricConfig, layout: &Arc<TableLayout>) -> Option<
     })
 }
 
-/// Fails unless the value has a number with this path. The error lists those that are there.
+/// Fails unless the value has a number with this path. The error lists the existing paths.
 fn check_number(value: &Layout, path: &str) -> Result<(), String> {
     let mut paths = Vec::new();
     Leaves::new(value, &mut |path, _| {

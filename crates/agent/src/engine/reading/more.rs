@@ -24,12 +24,12 @@ impl MetricState {
         self.sum.is_some() || self.carried.is_some()
     }
 
-    /// The last window that had the entry, for each entry of the sum.
+    /// Returns the number of the last window that had each entry of the sum.
     pub fn ages(&self) -> &[u64] {
         self.sum.as_ref().map_or(&[], |sum| sum.rows.ages())
     }
 
-    /// The status of a sum whose entries come and go; `None` if the metric has no such sum.
+    /// Returns the status of a sum whose entries come and go; `None` if the metric has no such sum.
     pub fn sum_status(&self) -> Option<SumStatus> {
         let Sum { rows, max_entries, dropped, .. } = self.sum.as_ref()?;
         Some(SumStatus {
@@ -41,8 +41,8 @@ impl MetricState {
         })
     }
 
-    /// The fields that do not add up when two values become one; `None` if all add up, or if the metric is
-    /// not shown.
+    /// Returns the fields that are not added when two values are joined; `None` if all fields are added, or if the
+    /// metric is not shown.
     pub fn join_status(&self) -> Option<JoinStatus> {
         let layout = self.metric.layout.inner.as_ref().unwrap_or(&self.metric.layout);
         let rules = self.request.rules().cloned().unwrap_or_default();
@@ -55,7 +55,7 @@ impl MetricState {
         (self.is_shown() && !fields.is_empty()).then_some(JoinStatus { direction, metric, fields })
     }
 
-    /// Returns the rows beside the map and `open`, which belong to the open window.
+    /// Returns the rows that are kept outside of the map, with the rows `open`, which belong to the open window.
     pub fn parts(&self, open: &[Remains]) -> Vec<BaselinePart> {
         let mut carried = self.carried.clone();
         for rows in open.iter().filter_map(|remains| self.of_remains(remains)) {
@@ -77,8 +77,8 @@ impl MetricState {
         sum.into_iter().chain(carried).map(part).collect()
     }
 
-    /// Replaces the rows kept beside the map by `parts`, the base after window `through`. Returns false if some parts
-    /// do not fit the layout.
+    /// Replaces the rows that are kept outside of the map with `parts`, the base after window `through`. Returns
+    /// false if some parts do not fit the layout.
     pub fn go_on(&mut self, through: u64, parts: &[BaselinePart]) -> bool {
         self.carried = None;
         if let Some(sum) = &mut self.sum {
@@ -132,14 +132,14 @@ impl MetricState {
         fits
     }
 
-    /// Continues with the rows that `old` keeps beside its map.
+    /// Continues with the rows that `old` keeps outside of its map.
     pub fn succeed(&mut self, old: &Self) {
         for part in old.parts(&[]) {
             self.go_on_with(&part);
         }
     }
 
-    /// Continues with the rows of replaced maps that no reading has handed out.
+    /// Continues with the rows of replaced maps that no reading has returned.
     pub fn add_remains(&mut self, remains: &Remains) {
         if let Some(rows) = self.of_remains(remains) {
             let layout = Arc::clone(&self.metric.layout);
@@ -147,7 +147,8 @@ impl MetricState {
         }
     }
 
-    /// Adds the rows kept beside the map to `rows`, which come from the map with this name and layout.
+    /// Adds the rows that are kept outside of the map to `rows`, which come from the map with this name and
+    /// layout.
     pub fn with_more(&self, map: &str, layout: &TableLayout, mut rows: RawTable) -> RawTable {
         let known = self.sum.as_ref().map(|sum| &sum.rows).or(self.carried.as_ref());
         // The map of one interface can't take rows of all interfaces.
@@ -204,7 +205,7 @@ impl MetricState {
         carried.as_mut().is_none_or(|carried| carried.add_of(rows, of, 0, monotonic_zero_ns()))
     }
 
-    /// The layout of the rows in a window of the metric.
+    /// Returns the layout of the rows in a window of the metric.
     pub fn stored_layout(&self) -> &Arc<TableLayout> {
         let carried = self.carried.as_ref().filter(|_| !self.carried_fits);
         let kept = self.sum.as_ref().map(|sum| &sum.rows).or(carried);
@@ -245,7 +246,7 @@ fn remains_for(map: &str, remains: &Remains, layout: &TableLayout) -> Option<Raw
     Some(RawTable { values, ..RawTable::default() })
 }
 
-/// The bytes of a variable within the value of its section.
+/// Returns the bytes of a variable in the value of its section.
 fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
     let Shape::Struct(variables) = &section.value.shape else { return None };
     let variable = variables.iter().find(|variable| variable.name == name)?;
@@ -253,7 +254,7 @@ fn variable_of(section: &TableLayout, name: &str) -> Option<Range<usize>> {
     Some(start..start + variable.layout.size)
 }
 
-/// Rows of queues and stacks name their interface in the value.
+/// Tells whether the map is a queue or a stack, whose rows name their interface in the value.
 fn is_popped(layout: &TableLayout) -> bool {
     layout.kind.family() == MapFamily::Fifo
 }

@@ -11,14 +11,15 @@ use twinprobe_windows::Windows;
 use crate::engine::deploy::lineage::EarlierSerial;
 use crate::engine::reading::metric::MetricState;
 
-/// The window that packets are counted in: its twins, the rows kept beside them, and the place of closed windows.
+/// The window in which packets are counted now: its twins, the rows that are kept outside of their maps, and the
+/// store of closed windows.
 #[derive(Debug)]
 pub struct OpenWindow {
     pub attached: Attached,
     pub metrics: Vec<MetricState>,
     /// The start of the window.
     pub opened: Moment,
-    /// The deployment whose base could not be read so far: no window is closed before the base is read.
+    /// The deployment whose base could not be read so far. No window is closed before the base is read.
     pub awaited: Option<EarlierSerial>,
     pub windows: Arc<Windows>,
     /// The status of the sums, which can be read without waiting for a reading.

@@ -15,27 +15,27 @@ pub struct Sum {
     pub rows: Accumulator,
     /// The last window in the sum.
     pub through: u64,
-    /// The number of entries that the sum may have, if entries come and go with the traffic.
+    /// The largest number of entries that the sum may have, if entries come and go with the traffic.
     pub max_entries: Option<usize>,
-    /// The number of entries dropped so far for lack of room.
+    /// The number of entries dropped so far because the sum was full.
     pub dropped: u64,
     /// The number of entries that the map had in the last window.
     pub used: u64,
-    /// The time after which an entry is dropped unless a window has it.
+    /// The time after which an entry is dropped if no window has it.
     expires: Option<Duration>,
-    /// The ends of the windows within that time, oldest first. Of windows that end close together, only some
-    /// have an entry.
+    /// The ends of the windows within that time, oldest first. If windows end close together, only some of them are
+    /// listed.
     ends: VecDeque<(u64, Instant)>,
 }
 
 /// The changes of sums in a window, each with the place of its metric.
 pub type ChangedSums = Vec<(usize, TableChanges)>;
 
-/// The room in bytes that changes must save: the store has pages of this size.
+/// The number of bytes that changes must save to be worth storing: the store has pages of this size.
 const SAVED: usize = 4096;
 
-/// Returns the changes in all sums since window number `since`; `None` if they are not known, or if whole sums need little
-/// more room.
+/// Returns the changes in all sums since window number `since`; `None` if the changes are not known, or if whole sums need
+/// little more room.
 pub fn changes<'a>(sums: impl Iterator<Item = (usize, &'a Sum)>, since: u64) -> Option<ChangedSums> {
     let (mut whole, mut changed, mut all) = (0, 0, Vec::new());
     for (place, sum) in sums {
@@ -50,7 +50,7 @@ pub fn changes<'a>(sums: impl Iterator<Item = (usize, &'a Sum)>, since: u64) -> 
 }
 
 impl Sum {
-    /// The size in bytes of all rows and their ages.
+    /// Returns the size in bytes of all rows and their ages.
     fn size(&self) -> usize {
         let table = self.rows.table();
         table.keys.len() + table.values.len() + size_of_val(self.rows.ages())
@@ -61,8 +61,8 @@ impl Sum {
         self.dropped += dropped as u64;
     }
 
-    /// Drops the entries that no window has had for too long, once window `seq` has ended. Windows before the first one
-    /// that this daemon closes count as if they had ended just now.
+    /// Drops the entries that no window has had for too long. Called once window `seq` has ended. Windows before the first
+    /// one that this daemon closes count as if they had ended just now.
     pub fn drop_expired(&mut self, seq: u64, now: Instant) {
         let Some(expires) = self.expires else { return };
         if self.ends.is_empty() {
@@ -86,7 +86,7 @@ impl Sum {
     }
 }
 
-/// Creates an empty sum if the metric has one. The error names the field that does not fit.
+/// Makes an empty sum if the metric has a sum. The error names the field that does not fit.
 pub fn sum(
     metric: &MetricConfig,
     entries: usize,

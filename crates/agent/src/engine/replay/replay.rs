@@ -1,5 +1,5 @@
-//! A window over the packets of captures: a probe is loaded as for a deployment, attached to nothing, and sees each
-//! packet at the time at which it was captured.
+//! A window over the packets of captures. A probe is loaded as for a deployment, but not attached, and sees each packet at the
+//! time at which it was captured.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,10 +33,11 @@ use twinprobe_config::ProbeConfig;
 /// The uploaded captures of a replay.
 #[derive(Debug)]
 pub struct UploadedCaptures {
-    /// Packets of both directions, as far as the file or `local` tells them. Others are of the ingress, or of the egress if the
-    /// configuration has only that. All are of the ingress if there is a file for the egress.
+    /// Packets of both directions, as far as the file or `local` shows the direction. Other packets belong to the ingress, or
+    /// to the egress if the configuration has only that. If there is also the file `egress`, all packets of this capture belong
+    /// to the ingress.
     pub capture: Option<File>,
-    /// Packets of the egress.
+    /// A file that contains packets of the egress only.
     pub egress: Option<File>,
     /// The addresses of the host on which the packets were captured.
     pub local: Vec<LocalAddress>,
@@ -49,8 +50,8 @@ pub struct ReplayedProbe {
     pub loaded: LoadedProbe,
 }
 
-/// A capture, the direction of all its packets if there is one, and the direction of packets without a
-/// direction of their own.
+/// A capture, the direction of all its packets if they have the same direction, and the direction of packets for which the
+/// capture shows no direction.
 pub struct Source {
     field: &'static str,
     capture: Capture,
@@ -141,7 +142,7 @@ fn replay(
     let ReplayedProbe { config, origin, loaded: LoadedProbe { directions, clocks, metrics, share, .. } } =
         probe;
     let mut run = Run::new(&config, directions, clocks)?;
-    // A packet may take long.
+    // A packet may take a long time.
     let goes_on =
         |_: &mut Run, _| if stopped.load(Ordering::Relaxed) { Err(EngineError::Gone) } else { Ok(()) };
     run.all(&mut sources, goes_on)?;
@@ -191,8 +192,8 @@ impl Run {
         Ok(Self { lanes, replayed: Replayed::default(), span: None })
     }
 
-    /// Hands over the packets of all captures in the order of their times. `before` is called before each, with its time in
-    /// nanoseconds since the Unix epoch; an error of it ends the replay.
+    /// Passes on the packets of all captures in the order of their times. Before each packet, `before` is called with its time
+    /// in nanoseconds since the Unix epoch. An error from `before` ends the replay.
     pub fn all(
         &mut self,
         sources: &mut Vec<Source>,
@@ -220,7 +221,7 @@ impl Run {
         self.flush()
     }
 
-    /// Lets the programs see all packets so far.
+    /// Lets the programs see all packets that were passed on so far.
     pub fn flush(&mut self) -> Result<(), EngineError> {
         self.lanes.iter_mut().try_for_each(|(_, lane)| lane.flush()).map_err(EngineError::Replay)
     }
@@ -295,7 +296,7 @@ impl Run {
         self.add_counts();
         let present = watch::Sender::default();
         let map = |at| self.map(at);
-        // Reading a queue takes its values out: metrics that read the same one show one reading.
+        // Reading a queue removes its values, so metrics that read the same queue share one reading.
         let mut held: BTreeMap<usize, Arc<RawTable>> = BTreeMap::new();
         let mut parts = Vec::new();
         for metric in metrics.iter().filter(|metric| metric.is_shown()) {
@@ -339,7 +340,7 @@ impl Run {
     }
 }
 
-/// Describes a window by its number, and its start and end in nanoseconds since the Unix epoch.
+/// Describes a window by its number, and by its start and end in nanoseconds since the Unix epoch.
 pub fn window(seq: u64, start: u64, end: u64) -> Window {
     let at = |time: u64| rfc3339(Timestamp::from_nanosecond(time.into()).unwrap_or(Timestamp::MAX));
     Window {

@@ -8,7 +8,7 @@ use twinprobe_kernel::ReplayLane;
 
 use crate::limits::ledger::Share;
 
-/// A replay on its way to a client: its maps live until the client has their content.
+/// A replay whose window a client is receiving. The maps exist until the client has their content.
 #[derive(Debug)]
 pub struct RunningReplay {
     pub replayed: Replayed,
@@ -16,7 +16,7 @@ pub struct RunningReplay {
     pub ran: Duration,
     _lanes: Vec<ReplayLane>,
     _share: Share,
-    /// A channel that tells readers of the maps that they are still there.
+    /// A channel that shows readers of the maps that the maps still exist.
     _present: watch::Sender<()>,
 }
 

@@ -1,6 +1,5 @@
-//! Windows over the packets of captures. Their length is that of the probe's schedule, by the times of the packets.
-//! Their numbers are those that the daemon's own windows would have: each window resets the same maps, and adds to the
-//! same sums.
+//! Windows over the packets of captures. Their length is the interval of the probe's schedule, measured by the times of the
+//! packets. Their numbers are those of the daemon's own windows: each window resets the same maps, and adds to the same sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ const MOST_WINDOWS: u64 = 10_000;
 /// The next window of a replay; `None` after the last one.
 pub type NextWindow = Result<Option<Delivery>, EngineError>;
 
-/// The windows of a replay, which a channel takes one by one.
+/// The windows of a replay, which are sent through a channel one by one.
 struct WindowCuts {
     config: ProbeConfig,
     origin: Arc<DocumentOrigin>,
@@ -46,8 +45,8 @@ struct WindowCuts {
 }
 
 impl Engine {
-    /// Replays captures to a probe that has a schedule, and hands on each window. Nothing is attached or stored. The work keeps
-    /// `place` until it has ended. It ends soon after the channel is dropped.
+    /// Replays captures to a probe that has a schedule, and passes on each window. Nothing is attached or stored. The work
+    /// occupies `place` until it has ended, which happens soon after a drop of the channel.
     pub async fn replay_windows(
         self: &Arc<Self>,
         name: &str,
@@ -108,7 +107,7 @@ impl WindowCuts {
         (0..ended).try_for_each(|_| self.close(run))
     }
 
-    /// Closes the open window and hands it on.
+    /// Closes the open window and passes it on.
     fn close(&mut self, run: &mut Run) -> Result<(), EngineError> {
         let Some(start) = self.opened else { return Ok(()) };
         let end = start.saturating_add(self.interval);

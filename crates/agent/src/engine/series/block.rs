@@ -1,5 +1,5 @@
-//! The part of a chart's windows that one thread reads. The parts begin after windows with whole sums, so that a thread
-//! need read little before its part.
+//! The part of a chart's windows that one thread reads. Each part begins after a window with whole sums, so that a
+//! thread need read few windows before its part.
 
 use std::num::NonZeroUsize;
 use std::thread::{self, available_parallelism};
@@ -18,23 +18,23 @@ use crate::engine::series::walk::{ChartSink, Mode, Walk};
 
 /// The most threads that work for one chart.
 const LANES: usize = 4;
-/// Fewer windows are read without further threads.
+/// The number of windows below which one thread reads all of them.
 const FEW: usize = 8;
-/// The largest distance between a cut and a window with whole sums. The cut moves to the end of this window.
+/// The largest number of windows by which a cut is moved to the end of a window with whole sums.
 const NEAR: usize = 32;
 
-/// A window, and the point that it belongs to.
+/// A window, and the index of the point to which it belongs.
 type PointEntry = (WindowEntry, Option<usize>);
 
 /// The windows of one thread, in their order, and their sums.
 pub struct Block<'a> {
     mode: Mode,
-    /// The window before `entries`, which another block counts.
+    /// The window before `entries`, which is counted in another block.
     before: Option<&'a WindowEntry>,
     entries: &'a [PointEntry],
     walk: Walk<'a>,
     pub totals: Totals,
-    /// The numbers that the windows add; `None` if they were too many.
+    /// The numbers that the windows add; `None` if there were too many numbers.
     kept: Option<KeptNumbers>,
     /// The seconds that each point covers.
     pub seconds: Vec<f64>,
@@ -42,7 +42,7 @@ pub struct Block<'a> {
     pub left_out: u64,
 }
 
-/// Receives the increases in the windows of a block.
+/// A receiver of the increases in the windows of a block.
 struct BlockSums<'a> {
     mode: Mode,
     counts: bool,
@@ -115,7 +115,7 @@ pub fn at_once<'a, T: Send>(
 }
 
 impl Block<'_> {
-    /// The keys of the windows, with their numbers in this block.
+    /// Returns the keys of the windows, with their numbers in this block.
     pub const fn keys(&self) -> &Keys {
         &self.walk.keys
     }
@@ -153,7 +153,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Counts a window at a point. Without a point it only serves as the predecessor of the next window.
+    /// Counts a window at a point. A window without a point is only the predecessor of the next window.
     fn count(&mut self, entry: &WindowEntry, point: Option<usize>) -> Result<Option<bool>, TooManyKeys> {
         let Self { mode, walk, totals, kept, .. } = self;
         let mut sums = BlockSums { mode: *mode, counts: point.is_some(), totals, kept: kept.as_mut() };
@@ -182,7 +182,7 @@ impl Block<'_> {
     }
 }
 
-/// The point to which a window adds. A state at the end of the last window before the first point is still
+/// Returns the point to which a window adds. A state at the end of the last window before the first point is also
 /// the state at the beginning of that point.
 fn begins(mode: Mode, point: Option<usize>) -> Option<usize> {
     point.or_else(|| (mode == Mode::State).then_some(0))

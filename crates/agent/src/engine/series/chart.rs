@@ -23,7 +23,8 @@ use crate::engine::series::sums::{OTHER, Sums};
 use crate::engine::series::values::{Totals, Values, json};
 use crate::engine::series::walk::{Mode, mode};
 
-/// The number of charts that are made at once. Each holds the keys of its windows.
+/// The places for charts that are made at the same time. Each chart keeps the keys of its windows in
+/// memory.
 static MAKERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(2)));
 
 impl Engine {
@@ -41,7 +42,7 @@ impl Engine {
     }
 }
 
-/// The metric of a chart, as its newest window has it.
+/// The metric of a chart, as the newest window has it.
 struct Subject {
     metric: Arc<Metric>,
     context: Context,
@@ -51,7 +52,7 @@ struct Subject {
     mode: Mode,
 }
 
-/// Makes a chart of the windows of the probe `name`.
+/// Makes a chart from the windows of the probe `name`.
 pub fn make(windows: &Arc<Windows>, name: &str, query: &ChartQuery) -> Result<Chart, EngineError> {
     let entries = windows.list(0, ListBounds::default()).windows;
     let points = Points::new(entries, (query.from, query.to), query.step).map_err(EngineError::Query)?;
@@ -161,14 +162,14 @@ fn subject(
     Ok(Subject { metric, context, numbers, wanted, rule, mode })
 }
 
-/// The numbers of some keys, and the sums of all others.
+/// The numbers of some keys, and the sums of all other keys.
 type Made = (Vec<Values>, Option<(Values, Option<Number>)>);
 
 struct Maker<'a> {
     subject: &'a Subject,
     points: &'a Points,
     blocks: Vec<Block<'a>>,
-    /// The keys of all blocks. `ids` has for each block the numbers of its keys in this object.
+    /// The keys of all blocks. For each block, `ids` has the numbers of its keys in this object.
     keys: Keys,
     ids: Vec<Vec<u32>>,
     totals: Totals,
@@ -200,7 +201,7 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// Returns the keys that the chart shows one by one, and how many others there are.
+    /// Returns the keys that the chart shows one by one, and the number of all other keys.
     fn choose(&self, query: &ChartQuery) -> (Vec<(u32, Value)>, u64) {
         let Subject { numbers, context, .. } = self.subject;
         let key =
@@ -213,7 +214,7 @@ impl<'a> Maker<'a> {
         (all.filter(|(_, key)| query.names(key)).collect(), 0)
     }
 
-    /// Returns the numbers of these keys and of all others.
+    /// Returns the numbers of these keys, and the sums of all other keys.
     fn values(&mut self, ids: &[(u32, Value)]) -> Result<Made, TooManyKeys> {
         let Subject { mode, rule, .. } = *self.subject;
         let mut places = vec![OTHER; self.keys.len()];

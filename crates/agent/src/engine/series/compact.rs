@@ -1,14 +1,15 @@
-//! A number for each key of a chart in eight bytes: most numbers are unsigned integers of less than 64 bits.
+//! A number for each key of a chart, stored in eight bytes: most numbers are unsigned integers of less than
+//! 64 bits.
 
 use std::collections::HashMap;
 
 use twinprobe_exporter::Number;
 
-/// States that the key has no number.
+/// The mark of a key that has no number.
 const NEVER: u64 = u64::MAX;
-/// Marks a removed key.
+/// The mark of a key that was removed.
 const GONE: u64 = u64::MAX - 1;
-/// Marks a number as one of the others.
+/// The mark of a number that is stored elsewhere, because it does not fit.
 const WIDE: u64 = u64::MAX - 2;
 
 /// The numbers of keys, by the index of each key.
@@ -50,12 +51,12 @@ impl CompactNumbers {
         }
     }
 
-    /// The number of the key if it is a small one.
+    /// Returns the number of the key, if it is a small number.
     pub fn word(&self, id: u32) -> Option<u64> {
         self.words.get(id as usize).copied().filter(|word| *word < WIDE)
     }
 
-    /// Sets a number, and returns the previous one. `None` marks a removed key.
+    /// Sets the number of a key, and returns the previous number. `None` marks a removed key.
     pub fn set(&mut self, id: u32, number: Option<Number>) -> Option<Number> {
         let before = self.get(id);
         self.grow(id as usize + 1);
@@ -74,7 +75,8 @@ impl CompactNumbers {
         before
     }
 
-    /// Sets a small number in a place that exists. Returns false if the caller must use [`Self::set`].
+    /// Sets a small number for a key that already has a place. Returns false if the caller must use
+    /// [`Self::set`].
     pub fn set_word(&mut self, id: u32, word: u64) -> bool {
         match self.words.get_mut(id as usize) {
             Some(place) if *place != WIDE && word < WIDE => {
@@ -85,7 +87,8 @@ impl CompactNumbers {
         }
     }
 
-    /// Adds to the number of a key in a place that exists. Returns false if the result is not a small number.
+    /// Adds to the number of a key that already has a place. Returns false if the result is not a small
+    /// number.
     pub fn add_word(&mut self, id: u32, word: u64) -> bool {
         let Some(place) = self.words.get_mut(id as usize) else { return false };
         let sum = if *place < WIDE { place.checked_add(word) } else { (*place != WIDE).then_some(word) };

@@ -1,4 +1,4 @@
-//! The part of a window that makes up a chart: the keys of one metric, and one number of each entry.
+//! The part of a window from which a chart is made: the keys of one metric, and one number of each entry.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use twinprobe_ebpf_common::{Direction, Layout, RawTable, TableLayout};
 use twinprobe_exporter::{Metric, NumberColumn, Numbers};
 use twinprobe_windows::{StoredWindow, WindowReader};
 
-/// The largest body in bytes that is read at once.
+/// The largest body that is read at once, in bytes.
 const AT_ONCE: u64 = 8 << 20;
 
 /// The numbers from which a chart is made.
@@ -15,11 +15,11 @@ pub struct WantedNumbers {
     pub direction: Direction,
     pub metric: String,
     pub field: String,
-    /// The layout of the keys, as one table; windows with other keys are left out.
+    /// The layout of the keys, as one table. Windows whose keys have another layout are left out.
     pub key: Layout,
 }
 
-/// The rows of a table: keys one after the other, and a number for each.
+/// The rows of a table: the keys, one after the other, and a number for each key.
 #[derive(Debug)]
 pub struct KeyedNumbers {
     pub layout: Arc<TableLayout>,
@@ -36,13 +36,14 @@ pub enum Held {
     Whole(KeyedNumbers),
     /// The changes since the window `since`.
     Changes(HeldChanges),
-    /// The window has another metric, other keys, or no such number.
+    /// The window does not have this metric, its keys have another layout, or its values lack the number.
     Other,
     /// The body could not be read.
     Unread,
 }
 
-/// The changes of a sum: the keys are those of new entries, the numbers those of changed entries, then of new ones.
+/// The changes of a sum. The keys are those of new entries. The numbers are those of changed entries, followed by
+/// those of new entries.
 #[derive(Debug)]
 pub struct HeldChanges {
     pub since: u64,
@@ -51,7 +52,7 @@ pub struct HeldChanges {
     pub rows: KeyedNumbers,
 }
 
-/// Reads numbers of windows. Windows of one layout share its description.
+/// A reader of numbers in windows. Windows with the same layout share its description.
 #[derive(Debug)]
 pub struct NumberReader<'a> {
     wanted: &'a WantedNumbers,
@@ -59,17 +60,17 @@ pub struct NumberReader<'a> {
 }
 
 impl KeyedNumbers {
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// The key at this place.
+    /// Returns the key at this place.
     pub fn key(&self, place: usize) -> Option<&[u8]> {
         self.keys.get(place * self.key..)?.get(..self.key)
     }
 
-    /// The number of rows that have a key.
+    /// Returns the number of rows that have a key.
     pub fn with_keys(&self) -> usize {
         self.keys.len().checked_div(self.key).map_or(self.len(), |keys| keys.min(self.len()))
     }

@@ -1,23 +1,23 @@
-//! The numbers of windows in little memory, so that a chart reads each window once.
+//! The numbers of windows, stored in little memory, so that a chart reads each window once.
 
 use std::ops::Range;
 
 use twinprobe_exporter::Number;
 
-/// The most bytes that are kept for a chart: those of 360 windows with 30,000 keys each, in one order. Two charts may be made at
-/// once, and a daemon in a container has 256 MiB by default.
+/// The most bytes that are kept for a chart. They suffice for 360 windows with 30,000 keys each, in the same order. Two charts
+/// may be made at the same time, and a daemon in a container has 256 MiB by default.
 pub const MOST_KEPT: usize = 48 << 20;
-/// Marks a number as one of the others.
+/// Takes the place of a number that does not fit into 32 bits. That number is in the list `wide`.
 const WIDE: u32 = u32::MAX;
 
 /// The numbers of windows.
 #[derive(Debug)]
 pub struct KeptNumbers {
-    /// The most bytes.
+    /// The most bytes that may be kept.
     most: usize,
     ids: Vec<u32>,
     numbers: Vec<u32>,
-    /// The numbers that are large, negative or floats, and the removed keys.
+    /// The numbers that do not fit into small integers: large ones, negative ones and floats. Also the marks of removed keys.
     wide: Vec<Option<Number>>,
     windows: Vec<KeptWindow>,
     /// The place where the numbers of the open window begin.
@@ -31,7 +31,7 @@ struct KeptWindow {
     ids: Range<usize>,
     numbers: Range<usize>,
     wide: Range<usize>,
-    /// The sum of the small numbers.
+    /// The sum of the small numbers of the window.
     sum: u64,
 }
 
@@ -39,7 +39,7 @@ struct KeptWindow {
 #[derive(Clone, Copy, Debug)]
 pub struct WindowNumbers<'a> {
     pub point: usize,
-    /// The list of keys, which windows with the same keys in the same order share.
+    /// The list of keys. Windows with the same keys in the same order share it.
     pub order: (usize, usize),
     sum: u64,
     ids: &'a [u32],
@@ -113,12 +113,12 @@ impl WindowNumbers<'_> {
         self.ids
     }
 
-    /// The numbers of the keys and their sum, if all are small integers.
+    /// Returns the numbers of the keys and their sum, if all of them are small integers.
     pub fn small(&self) -> Option<(&[u32], u64)> {
         self.wide.is_empty().then_some((self.numbers, self.sum))
     }
 
-    /// The keys and their numbers; `None` if a key was removed.
+    /// Returns the keys and their numbers. The number of a removed key is `None`.
     pub fn all(&self) -> impl Iterator<Item = (u32, Option<Number>)> {
         let mut wide = self.wide.iter().copied();
         self.ids.iter().zip(self.numbers).map(move |(&id, &number)| match number {

@@ -1,5 +1,5 @@
-//! The keys of a chart: each has a number. Windows have most of their keys in the order of an earlier one, so that a key is
-//! compared rather than searched for.
+//! The keys of a chart, each with a number. Most keys of a window have the same order as in an earlier window, so that a
+//! key is usually compared, and not searched.
 
 use std::hash::BuildHasher as _;
 
@@ -7,18 +7,18 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The most keys that a chart may meet.
 const MOST_KEYS: usize = 1 << 18;
-/// The number of places in the earlier order, from the expected one on, that are searched for a key. Keys
-/// that share a bucket of the kernel's hash table change places.
+/// The distances from the expected place at which a key is searched in the earlier order. Keys that share a bucket of
+/// the kernel's hash table may change places.
 const NEAR: [isize; 5] = [0, 1, -1, 2, -2];
 /// The most keys that are compared at once.
 const LONGEST_RUN: usize = 4_096;
 const NOWHERE: u32 = u32::MAX;
 
-/// The reason why a chart is not possible.
+/// The error that a chart is not possible because it has too many keys.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooManyKeys;
 
-/// The keys that were met, all of one size.
+/// The keys that the chart has met, all of the same size.
 #[derive(Debug, Default)]
 pub struct Keys {
     size: usize,
@@ -32,7 +32,7 @@ pub struct Keys {
 #[derive(Debug, Default)]
 pub struct KeyOrder {
     ids: Vec<u32>,
-    /// The keys one after the other.
+    /// The bytes of all keys, in the order of the window.
     bytes: Vec<u8>,
     /// The place of each key.
     places: Vec<u32>,
@@ -55,7 +55,7 @@ impl Keys {
         key_at(&self.bytes, self.size, id)
     }
 
-    /// Returns the number of a key, a new one if it was not met before.
+    /// Returns the number of a key; a new number if the chart has not met the key before.
     pub fn id(&mut self, key: &[u8]) -> Result<u32, TooManyKeys> {
         let Self { size, len, bytes, ids, hasher } = self;
         let hash = hasher.hash_one(key);
@@ -125,7 +125,7 @@ fn key_at(bytes: &[u8], size: usize, id: u32) -> &[u8] {
 }
 
 impl KeyOrder {
-    /// Takes the order of another window.
+    /// Takes over the order of another window.
     pub fn set(&mut self, ids: &[u32], own: KeyBytes<'_>, keys: &Keys) {
         if self.ids == ids {
             return;

@@ -13,18 +13,18 @@ pub const MOST_POINTS: usize = 2_000;
 pub struct Points {
     /// The end of each point, in nanoseconds since 1970.
     pub ends: Vec<i128>,
-    /// The windows, oldest first, each with its point. `None` for the last one before the first point.
+    /// The windows, oldest first, each with its point. The last window before the first point has `None`.
     pub windows: Vec<(WindowEntry, Option<usize>)>,
 }
 
-/// A time of a window in nanoseconds since 1970.
+/// Returns a time of a window in nanoseconds since 1970.
 pub fn nanoseconds(time: &str) -> Option<i128> {
     time.parse().ok().map(Timestamp::as_nanosecond)
 }
 
 impl Points {
-    /// Chooses the windows that end after `from` and not after `to`. Without a step each window is a point, unless there are too
-    /// many.
+    /// Selects the windows that end after `from` and not after `to`. Without a step, each window is a point, unless there are
+    /// too many windows.
     pub fn new(
         entries: Vec<WindowEntry>,
         (from, to): (Option<i128>, Option<i128>),
@@ -41,7 +41,7 @@ impl Points {
             }
         }
         let ends = || within.iter().map(|(_, end)| *end);
-        // A clock that was set back makes an end come before an earlier one.
+        // If the clock was set back, a window may end at an earlier time than the window before it.
         let (Some(first), Some(last)) = (ends().min(), ends().max()) else { return Ok(Self::default()) };
         let windows = before.into_iter().map(|entry| (entry, None));
         if step.is_none() && within.len() <= MOST_POINTS {

@@ -6,11 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use twinprobe_ebpf_common::Direction;
 
-/// The most keys in a chart, without the sum of the others.
+/// The most keys in a chart, not counting the sum of all others.
 pub const MOST_KEYS: usize = 100;
 const USUAL_KEYS: usize = 10;
 
-/// A chart as a client asks for it. Times are nanoseconds since 1970.
+/// The parameters of a chart that a client requests. Times are nanoseconds since 1970.
 #[derive(Clone, Debug, Default)]
 pub struct ChartQuery {
     pub metric: String,
@@ -20,7 +20,7 @@ pub struct ChartQuery {
     pub to: Option<i128>,
     pub step: Option<Duration>,
     pub top: usize,
-    /// The keys of the request, as in documents; without keys, the largest ones.
+    /// The keys that the request names, in the form of documents; empty for the largest keys.
     pub keys: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl ChartQuery {
         Ok(query)
     }
 
-    /// Returns the parameters of a request for the same chart. Its times are moments.
+    /// Returns the parameters of a request for the same chart, in which all times are absolute.
     pub fn parameters(&self) -> Vec<(&'static str, String)> {
         let moment = |time: i128| Timestamp::from_nanosecond(time).ok().map(|time| time.to_string());
         let optional = [
@@ -84,7 +84,7 @@ impl ChartQuery {
         parameters
     }
 
-    /// Tells whether a key, as documents show it, is one of those in the request.
+    /// Tells whether the request names a key, which is in the form of documents.
     pub fn names(&self, key: &Value) -> bool {
         let is_it = |wanted: &String| {
             key.as_str() == Some(wanted)
@@ -94,7 +94,7 @@ impl ChartQuery {
     }
 }
 
-/// Reads a time: RFC 3339, `now`, or a time before now as in `-1h`.
+/// Parses a time: RFC 3339, `now`, or a time before now, such as `-1h`.
 fn time(name: &str, text: &str, now: Timestamp) -> Result<i128, String> {
     if text == "now" {
         return Ok(now.as_nanosecond());

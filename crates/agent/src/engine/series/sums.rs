@@ -9,29 +9,29 @@ use crate::engine::series::kept::{KeptNumbers, WindowNumbers};
 use crate::engine::series::values::{Totals, Values};
 use crate::engine::series::walk::{ChartSink, Mode};
 
-/// Marks a key as one of the others.
+/// The mark of a key that the chart does not show, so that it belongs to the sum of all others.
 pub const OTHER: u32 = u32::MAX;
 
 /// The numbers of the keys of a chart, and of all others together.
 #[derive(Debug)]
 pub struct Sums {
     mode: Mode,
-    /// The place of each key among those of the chart, or [`OTHER`].
+    /// The place of each key in the chart, or [`OTHER`].
     places: Vec<u32>,
     pub values: Vec<Values>,
     pub others: Values,
-    /// The sum of the others, stored under key 0.
+    /// The sum of all other keys, stored under key 0.
     pub total: Totals,
 }
 
-/// Adds numbers at the same point.
+/// A receiver that adds all numbers at the same point.
 pub struct PointSums<'a> {
     pub sums: &'a mut Sums,
-    /// `None` if the number does not count.
+    /// The index of the point; `None` if the numbers do not count.
     pub point: Option<usize>,
 }
 
-/// The rows of the keys of a chart, for each order of keys.
+/// The rows of the chart's keys, for each order of keys.
 type KeyRows = HashMap<(usize, usize), Vec<(usize, u32)>>;
 
 impl Sums {
@@ -52,7 +52,7 @@ impl Sums {
         }
     }
 
-    /// Adds the numbers that were kept.
+    /// Adds the numbers that are stored in memory.
     pub fn add_kept(&mut self, kept: &KeptNumbers) {
         let mut rows = KeyRows::new();
         for window in kept.windows() {
@@ -63,8 +63,8 @@ impl Sums {
         }
     }
 
-    /// Adds the small numbers of a window where numbers add up. The chart shows the other keys as one
-    /// sum: the sum of the window without the keys of the chart.
+    /// Adds the small numbers of a window in which numbers add up. The chart shows all other keys as
+    /// one sum, which is the sum of the window minus the numbers of the chart's keys.
     fn add_small(&mut self, window: &WindowNumbers<'_>, numbers: &[u32], mut sum: u64, rows: &mut KeyRows) {
         let places = &self.places;
         let find = || {
@@ -84,7 +84,7 @@ impl Sums {
         }
     }
 
-    /// Joins later numbers.
+    /// Joins the sums of later windows.
     pub fn join(&mut self, later: &Self) {
         self.values.iter_mut().zip(&later.values).for_each(|(own, later)| own.join(later));
         self.others.join(&later.others);

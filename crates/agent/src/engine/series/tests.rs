@@ -73,7 +73,7 @@ fn head(seq: u64, temporality: Temporality, layout: Arc<TableLayout>) -> WindowH
         approximate: None,
         window: Window {
             seq,
-            // A daemon that does not run has no windows: here it rests for a second before each.
+            // A stopped daemon has no windows. In these tests the daemon is stopped for a second before each window.
             start: time(2 * seq - 1),
             end: time(2 * seq),
             duration_ns: Some(1_000_000_000),

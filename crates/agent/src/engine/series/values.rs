@@ -12,7 +12,8 @@ use crate::engine::series::walk::Mode;
 pub struct Values {
     mode: Mode,
     rule: MergeRule,
-    /// The outer `None` means that the point has no data, the inner one that the key was removed.
+    /// The number at each point. The outer `None` means that the point has no data, and the inner `None` that the
+    /// key was removed.
     points: Vec<Option<Option<Number>>>,
 }
 
@@ -21,7 +22,7 @@ pub struct Values {
 pub struct Totals(CompactNumbers);
 
 impl Mode {
-    /// The rule by which numbers at the same point join.
+    /// Returns the rule by which numbers at the same point join.
     const fn within(self) -> MergeRule {
         match self {
             Self::Growth { .. } => MergeRule::Sum,
@@ -50,7 +51,7 @@ impl Totals {
         }
     }
 
-    /// Joins the sums of later windows, whose keys have other numbers here.
+    /// Joins the sums of later windows, in which the keys have other numbers.
     pub fn join(&mut self, mode: Mode, later: &Self, ids: &[u32]) {
         for (own, &id) in (0..).zip(ids).filter(|(own, _)| later.0.has_met(*own)) {
             self.add(mode, id, later.get(own));
@@ -61,7 +62,7 @@ impl Totals {
         self.0.get(id)
     }
 
-    /// Returns the keys with the largest numbers, the largest first, and how many others there are.
+    /// Returns the keys with the largest numbers, the largest first, and the number of all other keys.
     pub fn largest(&self, top: usize) -> (Vec<u32>, u64) {
         let size = |id: &u32| self.get(*id).map_or(f64::NEG_INFINITY, Number::as_f64);
         let mut ids: Vec<u32> = (0..self.0.len() as u32).filter(|id| self.get(*id).is_some()).collect();
@@ -85,12 +86,12 @@ fn join(old: Option<Number>, rule: MergeRule, new: Option<Number>) -> Option<Num
 }
 
 impl Values {
-    /// The numbers of one key.
+    /// Makes the numbers of one key, which has none yet.
     pub fn of_key(mode: Mode, points: usize) -> Self {
         Self { mode, rule: mode.within(), points: vec![None; points] }
     }
 
-    /// The numbers of many keys, which join by `rule`.
+    /// Makes the numbers of many keys, which join by `rule`.
     pub fn of_many(mode: Mode, rule: MergeRule, points: usize) -> Self {
         let rule = if mode == Mode::State { rule } else { mode.within() };
         Self { mode, rule, points: vec![None; points] }
@@ -110,13 +111,14 @@ impl Values {
         }
     }
 
-    /// Tells whether the newest value of many keys, or the sum of their present values, would be meaningless.
+    /// Tells whether a number for many keys together would have no meaning: the newest value of many keys, or the
+    /// sum of their present values.
     pub fn means_nothing(&self) -> bool {
         let adds_states = self.mode == Mode::State && self.rule == MergeRule::Sum;
         self.rule == MergeRule::Last || adds_states
     }
 
-    /// Returns a number for each point. `has_windows` tells whether a point has data.
+    /// Returns the number at each point. `has_windows` tells for each point whether it has data.
     pub fn finish(self, has_windows: &[bool]) -> Vec<Option<JsonNumber>> {
         let adds = self.mode != Mode::State && self.rule == MergeRule::Sum;
         let mut state = None;

@@ -1,5 +1,5 @@
-//! The walk over the windows of a chart: the increase of each key in each window. Windows with the changes of a sum are
-//! read as they are stored, so a walk takes time only for changes.
+//! The walk over the windows of a chart: the increase of each key in each window. Windows that contain the changes of a
+//! sum are read as they are stored, so that a walk takes time only for the changes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::engine::series::keys::{KeyBytes, KeyOrder, Keys, TooManyKeys};
 /// The numbers of a metric that a chart shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The growth of a sum. A signed sum may fall; any other smaller sum has begun anew.
+    /// The growth of a sum. The sum of signed numbers may fall. Any other sum that is smaller than before has begun
+    /// again.
     Growth { falls: bool },
     /// The numbers of each window, which join by this rule.
     Windows(MergeRule),
@@ -22,9 +23,9 @@ pub enum Mode {
     State,
 }
 
-/// Receives the increases of keys.
+/// A receiver of the increases of keys.
 pub trait ChartSink {
-    /// `None` marks a removed key.
+    /// Takes the number of a key; `None` if the key was removed.
     fn one(&mut self, id: u32, number: Option<Number>);
 
     /// Takes a number for each of many keys.
@@ -46,17 +47,17 @@ pub struct Walk<'a> {
     wanted: &'a WantedNumbers,
     mode: Mode,
     pub keys: Keys,
-    /// The orders of the last two windows with all rows: a metric that windows reset has two tables in turns, each with
-    /// its own order.
+    /// The orders of the keys in the last two windows that had all rows. A metric that windows reset alternates between
+    /// two tables, each with its own order.
     orders: [KeyOrder; 2],
     reader: NumberReader<'a>,
-    /// The keys of the table of the last window, in its order, and the number of each key.
+    /// The keys in the table of the last window, in the order of the table, and the number of each key.
     rows: Vec<u32>,
     known: CompactNumbers,
-    /// Memory for reuse: for the next rows and numbers, and for their increases.
+    /// Memory that is used again: for the next rows and numbers, and for their increases.
     spare: (Vec<u32>, CompactNumbers),
     added: (Vec<u32>, Vec<u64>),
-    /// The layout of that table.
+    /// The layout of the table of the last window.
     layout: Option<Arc<TableLayout>>,
     /// The last window; `None` if the predecessor of the next window is not known.
     last: Option<u64>,
@@ -69,15 +70,15 @@ impl<'a> Walk<'a> {
         Self { windows, wanted, mode, keys, orders, reader, rows, known, spare, added, layout, last: None }
     }
 
-    /// Begins anew before the first window. Known keys keep their numbers.
+    /// Goes back to the beginning, before the first window. Known keys keep their numbers.
     pub fn rewind(&mut self) {
         self.rows.clear();
         self.known.begin_anew(self.keys.len());
         self.last = None;
     }
 
-    /// Reads the next window and gives `adder` the numbers that it adds. Returns false if the window is
-    /// unusable; `None` if its increase is unknown, because the window before is unknown.
+    /// Reads the next window and gives `adder` the numbers that it adds. Returns false if the window is unusable;
+    /// `None` if its increase is unknown because the previous window is unknown.
     pub fn window(&mut self, seq: u64, adder: &mut dyn ChartSink) -> Result<Option<bool>, TooManyKeys> {
         let Ok(stored) = self.windows.get(seq) else {
             self.rewind();
@@ -100,9 +101,8 @@ impl<'a> Walk<'a> {
         Ok(knows.then_some(true))
     }
 
-    /// Reads a window with the help of others: the windows between the last one and this one, or else the
-    /// windows on which this one builds. A damaged one is set aside. Returns false if the window can't be
-    /// used.
+    /// Reads a window that needs other windows: the windows between the last read window and this window, or else the
+    /// windows on which this window builds. A damaged window is set aside. Returns false if the window can't be used.
     fn again(&mut self, stored: &Arc<StoredWindow>, adder: &mut dyn ChartSink) -> Result<bool, TooManyKeys> {
         let steps = match (self.last, self.mode) {
             (Some(last), _) => self.windows.since(last, stored).unwrap_or_default(),
@@ -127,7 +127,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Makes changes in the table of the last window. Returns false if they are not those of this table.
+    /// Applies changes to the table of the last window. Returns false if the changes do not belong to this table.
     fn next(
         &mut self,
         seq: u64,
@@ -239,7 +239,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Compares all numbers of a window with those that are known, and notes them in `now`.
+    /// Compares all numbers of a window with the known numbers, and stores them in `now`.
     fn replace(
         &mut self,
         ids: &[u32],

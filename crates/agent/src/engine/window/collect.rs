@@ -1,4 +1,4 @@
-//! Windows as clients see them: closed on demand, listed, waited for, read again, acknowledged.
+//! The operations of clients on windows: closing on demand, listing, waiting, reading again, and acknowledging.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::engine::probe::retained::RetainedWindows;
 use crate::engine::window::delivery::Delivery;
 
 impl Engine {
-    /// Closes the open window and returns it as it is retained.
+    /// Closes the open window, and returns it in its retained form.
     pub async fn close(self: &Arc<Self>, name: &str) -> Result<Delivery, EngineError> {
         let delivery = self.in_turn(name, |probe| {
             let stored = probe.close_window(ClosedBy::Request)?;
@@ -26,8 +26,8 @@ impl Engine {
         Ok(self.readings.tracked(delivery.await?))
     }
 
-    /// Returns the retained windows after `after`, or after the last window that `collector` has acknowledged, and a way to
-    /// read those. If there are none, waits for one for as long as `wait`.
+    /// Returns the retained windows after `after`, or after the last window that `collector` has acknowledged, and the
+    /// means to read them. If there are no such windows, waits for one at most for `wait`.
     pub async fn windows(
         &self,
         name: &str,
@@ -106,18 +106,19 @@ impl Engine {
     }
 }
 
-/// The bounds of the windows that a run opens at once: small windows share the way to a thread that may wait for the disk.
+/// The bounds for the windows that a run opens at once: small windows share one call of a thread that may wait for the
+/// disk.
 const AT_ONCE: ListBounds = ListBounds { windows: 32, bytes: 256 << 10 };
 
-/// The number of a window, and the window if it is there.
+/// The number of a window, with the window if it still exists.
 type OpenedWindow = (u64, Result<Option<Delivery>, CloseError>);
 
-/// Listed windows that a client takes one after the other. Only a few are open at a time.
+/// Listed windows that a client receives one after the other. Only a few of them are open at a time.
 #[derive(Debug)]
 pub struct WindowRun {
     of: RetainedWindows,
     store: Arc<WindowStore>,
-    /// The windows that wait to be opened: their numbers and bytes.
+    /// The numbers and sizes of the windows that are not opened yet.
     left: VecDeque<(u64, u64)>,
     open: VecDeque<OpenedWindow>,
     /// The metrics of the last window.
@@ -128,9 +129,9 @@ pub struct WindowRun {
 #[derive(Debug)]
 pub struct RunWindow {
     pub seq: u64,
-    /// `None` if the window was removed after it was listed.
+    /// The delivery of the window; `None` if the window was removed after it was listed.
     pub delivery: Option<Delivery>,
-    /// True if the window has the metrics of the previous one.
+    /// True if the window has the same metrics as the previous window of the run.
     pub is_alike: bool,
 }
 
@@ -140,7 +141,7 @@ impl WindowRun {
         Self { of, store, left, open: VecDeque::new(), metrics: Vec::new() }
     }
 
-    /// Opens the next window; `None` after the last one. An error is about an existing window that can't be read.
+    /// Opens the next window; `None` after the last one. An error means that an existing window can't be read.
     pub async fn next(&mut self) -> Result<Option<RunWindow>, EngineError> {
         if self.open.is_empty() {
             self.open_some().await?;
@@ -151,7 +152,7 @@ impl WindowRun {
         Ok(Some(RunWindow { seq, delivery, is_alike }))
     }
 
-    /// Marks the window as taken. Call this once the client has everything.
+    /// Marks the window as taken. Call this once the client has received everything.
     pub fn taken(&self, seq: u64) {
         self.of.windows.set_taken(seq);
     }

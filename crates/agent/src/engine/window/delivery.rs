@@ -1,5 +1,5 @@
-//! Readings on their way to a client: windows on disk, and maps from which a reading takes nothing. If a client
-//! disconnects, its window is for the next client.
+//! Readings that clients receive: windows on disk, and maps that a reading leaves unchanged. If a client disconnects,
+//! the next client gets its window.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ pub enum Rows {
     /// A window on disk, and the metric's place in it.
     Stored(Arc<WindowReader>, usize),
     Live(LiveMap),
-    /// Rows of a live map that this reading has read before.
+    /// Rows of a live map that this reading has already read.
     Kept(Kept),
-    /// Rows that several metrics show, and that a reading has taken out of their map.
+    /// Rows that several metrics show, and that a reading has removed from their map.
     Held(Arc<RawTable>),
     /// A metric without rows.
     None,
 }
 
-/// Windows that clients are taking now.
+/// The windows that clients are receiving now.
 #[derive(Clone, Debug, Default)]
 pub struct InFlight(Arc<Mutex<BTreeSet<u64>>>);
 
@@ -47,7 +47,7 @@ pub struct WindowClaim {
     seq: u64,
 }
 
-/// One answer about one probe, and the window that counts as taken once a client has all of it.
+/// The answer to one request about one probe, and the window that counts as taken once a client has received all of it.
 #[derive(Debug)]
 pub struct Delivery {
     pub probe: String,
@@ -70,14 +70,14 @@ pub struct Delivery {
     pub skipped: Arc<AtomicU64>,
 }
 
-/// The subject of a reading: a window, maps as they are, or a capture.
+/// The subject of a reading: a window, the present content of maps, or a capture.
 #[derive(Debug)]
 pub enum ReadingSubject {
-    /// A window on disk, which is taken once the client has everything.
+    /// A window on disk, which counts as taken once the client has received everything.
     Window { window: Window, of: Arc<Windows>, _claim: Option<WindowClaim> },
-    /// The present content of maps, beside the last window if there is one. No window is taken.
+    /// The present content of maps, with the last window if there is one. No window counts as taken.
     Live { last: Option<Window> },
-    /// The packets of a capture; `span` is their time.
+    /// The packets of a capture; `span` is the time that they cover.
     Replay { span: Option<Window>, replay: RunningReplay },
 }
 
@@ -92,7 +92,7 @@ pub enum Cursor {
 }
 
 impl InFlight {
-    /// Claims a window for a client; `None` if another client is taking the window.
+    /// Claims a window for a client; `None` if another client is receiving the window.
     pub fn claim(&self, seq: u64) -> Option<WindowClaim> {
         let new = self.0.lock().insert(seq);
         new.then(|| WindowClaim { windows: self.clone(), seq })
@@ -141,7 +141,7 @@ impl Delivery {
         Ok(Self::new(windows, &reader, skipped, claim))
     }
 
-    /// Does the same for a window that is open.
+    /// Makes the delivery of a retained window that was already opened.
     pub fn of_reader(windows: &Arc<Windows>, reader: &Arc<WindowReader>, skipped: Arc<AtomicU64>) -> Self {
         Self::new(windows, reader, skipped, None)
     }
@@ -167,7 +167,7 @@ impl Delivery {
         }
     }
 
-    /// The window that the document shows.
+    /// Returns the window that the document shows.
     pub fn window(&self) -> Option<&Window> {
         match &self.subject {
             ReadingSubject::Window { window, .. } => Some(window),
@@ -177,17 +177,17 @@ impl Delivery {
         }
     }
 
-    /// The shape of the document in JSON. `has_owners` tells whether documents name the owners of addresses.
+    /// Returns the shape of the document in JSON. `has_owners` tells whether documents name the owners of addresses.
     pub fn shape(&self, has_owners: bool) -> WindowShape {
         window_shape(self.parts.iter().map(|part| &part.metric), has_owners)
     }
 
-    /// The number of the window that the reading shows.
+    /// Returns the number of the window that the reading shows.
     pub fn seq(&self) -> Option<u64> {
         self.window().map(|window| window.seq)
     }
 
-    /// The replay of the reading.
+    /// Returns the replay that the reading shows.
     pub const fn replay(&self) -> Option<&RunningReplay> {
         match &self.subject {
             ReadingSubject::Replay { replay, .. } => Some(replay),
@@ -207,7 +207,7 @@ impl Delivery {
         }
     }
 
-    /// The window on disk that the reading shows.
+    /// Returns the window on disk that the reading shows.
     pub fn stored(&self) -> Option<&Arc<WindowReader>> {
         self.parts.iter().find_map(|part| match &part.rows {
             Rows::Stored(window, _) => Some(window),
@@ -215,13 +215,14 @@ impl Delivery {
         })
     }
 
-    /// Adds `samples`, the number of values that this answer leaves out, to the probe's count.
+    /// Adds `samples`, the number of values that this answer leaves out, to the count of the probe.
     pub fn skipped(&self, samples: u64) {
         self.skipped.fetch_add(samples, Ordering::Relaxed);
     }
 
-    /// Uses the metrics of an earlier window if they are the same, because the formats are prepared for them.
-    /// `metrics` becomes the list of this window's metrics. Returns true if its document has the same shape.
+    /// Replaces the metrics with those of an earlier window if both are equal, because the formats have already prepared
+    /// the earlier ones. `metrics` becomes the list of this window's metrics. Returns true if the window's document has
+    /// the same shape as the earlier one.
     pub fn share(&mut self, metrics: &mut Vec<Arc<Metric>>) -> bool {
         let before = std::mem::take(metrics);
         let mut is_alike = !before.is_empty() && before.len() == self.parts.len();
@@ -244,8 +245,7 @@ impl Delivery {
 }
 
 impl Cursor {
-    /// Returns the rows of a live map and the place where they are kept, after they were read to their end; `None`
-    /// without a place.
+    /// Returns the rows of a live map with their place, after they were read completely; `None` if they are not kept.
     pub fn kept(&mut self) -> Option<(Rows, Keeping)> {
         match self {
             Self::Live(rows) => rows.kept().map(|(kept, place)| (Rows::Kept(kept), place)),

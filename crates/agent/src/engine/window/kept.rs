@@ -1,4 +1,5 @@
-//! Rows of live maps that an answer needs again: kept in a file without a name while they are read for the first time.
+//! Rows of live maps that an answer needs again. A file without a name keeps them while they are read for the first
+//! time.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +10,7 @@ use twinprobe_ebpf_common::RawTable;
 
 use crate::store::spool::{Spool, Spools};
 
-/// The file of one answer, which has one table after the other. Only one of them is being read.
+/// The file of one answer, which contains one table after the other. Only one of the tables is read at a time.
 #[derive(Debug)]
 pub struct Keeper {
     spools: Spools,
@@ -17,14 +18,14 @@ pub struct Keeper {
     free: Option<Keeping>,
 }
 
-/// The end of the file, where a table is being written: chunks of rows, each after its length in bytes.
+/// The end of the file, where a table is written: chunks of rows, each with its length in bytes before it.
 #[derive(Debug)]
 pub struct Keeping {
     spool: Spool,
     file: Arc<File>,
-    /// The beginning of the table.
+    /// The offset at which the table begins.
     from: u64,
-    /// The end of the written part.
+    /// The offset at which the written part ends.
     to: u64,
     chunk: Vec<u8>,
 }
@@ -37,7 +38,7 @@ pub struct Kept {
     to: u64,
 }
 
-/// The bytes of a number in the file.
+/// The number of bytes of a number in the file.
 const NUMBER: usize = 8;
 
 impl Keeper {
@@ -45,12 +46,12 @@ impl Keeper {
         Self { spools, free: None }
     }
 
-    /// Returns a place for a table; `None` if there is no room for one.
+    /// Returns a place for a table; `None` if there is no room for a table.
     pub fn place(&mut self) -> Option<Keeping> {
         self.free.take().or_else(|| Keeping::new(self.spools.create().ok()?).ok())
     }
 
-    /// Takes the place back when its table has been written.
+    /// Takes back the place after its table has been written.
     pub fn give_back(&mut self, place: Keeping) {
         self.free = Some(place);
     }
@@ -82,7 +83,7 @@ impl Keeping {
 }
 
 impl Kept {
-    /// Reads the next chunk, and moves the beginning to the end of the chunk; `None` at the end.
+    /// Reads the next chunk, and moves the beginning behind this chunk; `None` at the end.
     pub async fn chunk(&mut self) -> io::Result<Option<Arc<RawTable>>> {
         let mut rest = self.clone();
         let read = move || rest.read().map(|rows| (rows, rest));
@@ -116,7 +117,7 @@ fn write(rows: &RawTable, out: &mut Vec<u8>) {
     rows.inner.iter().for_each(|inner| write(inner, out));
 }
 
-/// Takes rows from the beginning of `bytes`; `None` if they end before.
+/// Takes rows from the beginning of `bytes`; `None` if the rows are incomplete.
 fn read(bytes: &mut &[u8]) -> Option<RawTable> {
     let mut take = |len: usize| bytes.split_off(..len);
     let mut number = || Some(u64::from_le_bytes(take(NUMBER)?.try_into().ok()?) as usize);

@@ -1,5 +1,5 @@
-//! Maps that are shown as they are: read while the client takes the answer, and never held in memory. A reading takes
-//! nothing out of these maps, so that a client that hangs up causes no loss.
+//! The reading of maps whose present content is shown. They are read while the client receives the answer, and are never
+//! completely in memory. A reading removes nothing from these maps, so that a client that hangs up causes no loss.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -18,13 +18,13 @@ use crate::engine::error::Broken;
 use crate::engine::reading::metric::MapOfInterface;
 use crate::engine::window::kept::{Keeping, Kept};
 
-/// The number of chunks that are read ahead of the client: a client or a writer that waits for a processor does not stop the
-/// reading for some milliseconds.
+/// The number of chunks that are read ahead of the client, so that the reading continues while a client or a writer waits
+/// some milliseconds for a processor.
 const AHEAD: usize = 8;
-/// The longest wait until a client takes a chunk, once the probe was deleted.
+/// The longest time for which a chunk waits for its client after the probe was deleted.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The maps of a metric and the life of its probe. The probe's maps must not live as long as a slow client.
+/// The maps of a metric, and a signal for the end of its probe. The probe's maps must not live as long as a slow client.
 #[derive(Clone, Debug)]
 pub struct LiveMap {
     pub maps: Vec<(MapOfInterface, Arc<MetricMap>)>,
@@ -38,14 +38,15 @@ pub struct LiveMap {
 #[derive(Debug)]
 pub struct LiveRows {
     messages: mpsc::Receiver<LiveMessage>,
-    /// The rows that were handed on last. The reading uses their memory again once they have no reader.
+    /// The rows that were passed on last. The reading uses their memory again once nobody reads them any more.
     last: Option<Arc<RawTable>>,
     spare: Spare,
-    /// All rows and their place, once they have been read, if the answer needs them again.
+    /// All rows with their place, once they have been read, if the answer needs them again.
     kept: Option<(Kept, Keeping)>,
 }
 
-/// Memory of rows that have been written. A chunk is so large that the allocator would map and unmap it every time.
+/// The memory of rows that have been written. A chunk is so large that otherwise the allocator would map and unmap it
+/// every time.
 type Spare = Arc<Mutex<Vec<RawTable>>>;
 
 #[derive(Debug)]
@@ -55,8 +56,8 @@ enum LiveMessage {
 }
 
 impl LiveMap {
-    /// Starts to read, and to keep the rows if there is a place for them. Each reading has a thread of its own, because
-    /// it waits for its client: on the threads that all requests share, other requests would also wait.
+    /// Starts to read, and to keep the rows if there is a place for them. Each reading has its own thread, because it
+    /// waits for its client: on the threads that all requests share, it would delay other requests.
     pub fn rows(self, keeping: Option<Keeping>) -> Result<LiveRows, Broken> {
         let (sender, messages) = mpsc::channel(AHEAD);
         let runtime = Handle::current();
@@ -130,7 +131,7 @@ impl LiveRows {
         }
     }
 
-    /// Returns all rows and the place where they are, if they were kept and have been read to their end.
+    /// Returns all rows with their place, if they were kept and have been read completely.
     pub fn kept(&mut self) -> Option<(Kept, Keeping)> {
         self.kept.take()
     }

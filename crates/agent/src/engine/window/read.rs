@@ -1,5 +1,5 @@
-//! Readings that close no window: maps from which a reading takes nothing and, for a probe with an interval,
-//! the last closed window; or the counts of the open window so far.
+//! Readings that close no window. They show maps that a reading leaves unchanged and, for a probe with an interval, the
+//! last closed window; or the counts of the open window so far.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,9 +41,9 @@ impl Running {
         }
     }
 
-    /// Returns the counts so far: in the open window, and in sums up to now. The reading flips, resets and
-    /// takes nothing, so packets change the maps during the reading. Queues and stacks, which can only be
-    /// popped, have no rows.
+    /// Returns the counts so far: in the open window, and in sums up to now. The reading does not flip and resets
+    /// nothing, so packets change the maps during the reading. Queues and stacks, which can only be popped, have no
+    /// rows.
     pub fn peek(&mut self) -> Result<Delivery, CloseError> {
         self.finish_window()?;
         self.open.load_base()?;
@@ -70,7 +70,7 @@ impl Running {
         Ok(Delivery { parts, subject: ReadingSubject::Live { last: Some(window) }, ..delivery })
     }
 
-    /// Reads the map that packets are counted in now, and adds its rows to the metric's earlier counts.
+    /// Reads the map in which packets are counted now, and adds its rows to the metric's earlier counts.
     fn counted_so_far(&self, reader: &MetricState, context: &Context) -> Result<DocumentPart, CloseError> {
         let metric = self.open.with_losses(reader);
         let is_popped = metric.layout.kind.family() == MapFamily::Fifo;

@@ -1,4 +1,4 @@
-//! Windows that are closed by the clock.
+//! Windows that the clock closes.
 //!
 //! The threads that close windows wait for the ticks themselves. If they woke another thread for each window,
 //! and one more when the window is closed, the wake-ups would take as much processor time as a small window.
@@ -21,7 +21,7 @@ use crate::telemetry::counters::Counters;
 /// The largest number of windows that are closed together.
 const MOST: usize = 64;
 
-/// A probe whose windows the clock closes, until a replacement or a DELETE.
+/// A probe whose windows the clock closes, until the probe is replaced or deleted.
 #[derive(Debug)]
 pub struct Scheduled {
     windows: Weak<WindowStore>,
@@ -31,22 +31,23 @@ pub struct Scheduled {
     counters: Weak<Counters>,
 }
 
-/// The probes that have no window being closed, by the instant of their next ticks.
+/// The probes whose windows are not being closed now, by the instant of their next ticks.
 #[derive(Debug, Default)]
 pub struct Timetable {
     waiting: Mutex<WaitingProbes>,
-    /// The condition of the thread that waits for a tick: there is an earlier one.
+    /// The condition of the thread that waits for a tick: an earlier tick was entered.
     earlier: Condvar,
-    /// The condition of the other threads: one of them must wait for a tick.
+    /// The condition of all other threads: one of them must start to wait for a tick.
     idle: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct WaitingProbes {
     probes: BTreeMap<(Instant, u64), Scheduled>,
-    /// The number of probes that were entered so far. It distinguishes probes of the same instant.
+    /// The number of probes that were entered so far. It distinguishes probes with the same instant.
     entered: u64,
-    /// The instant until which a thread waits; the inner `None` means that there is no tick.
+    /// The instant until which a thread waits. The outer `None` means that no thread waits, and the inner `None`
+    /// that there is no tick.
     until: Option<Option<Instant>>,
     ended: bool,
 }
@@ -61,7 +62,8 @@ pub struct Due {
 }
 
 impl Scheduled {
-    /// Returns the window that is due; the probe itself if its tick has not come. `None` if the probe was deleted.
+    /// Returns the window that is due, or the probe itself if its tick has not come. `None` if the probe was
+    /// deleted.
     fn due(mut self, now: Instant) -> Option<Result<Due, Self>> {
         // The sender ends with the deployment.
         if self.gone.has_changed().is_err() {
@@ -82,7 +84,7 @@ impl Timetable {
         self.enter([Scheduled { windows, probe, gone, ticks, counters }]);
     }
 
-    /// Enters probes, each to be due at its next tick.
+    /// Enters probes. Each of them is due at its next tick.
     pub fn enter(&self, probes: impl IntoIterator<Item = Scheduled>) {
         let waiting = &mut self.waiting.lock();
         self.add(waiting, probes);
@@ -105,7 +107,8 @@ impl Timetable {
         }
     }
 
-    /// Enters probes, and waits until windows are due, at most [`MOST`]. `None` once the clock has ended.
+    /// Enters probes, and waits until windows are due; returns at most [`MOST`] of these. `None` once the clock
+    /// has ended.
     pub fn wait(&self, mut again: Vec<Scheduled>) -> Option<Vec<Due>> {
         loop {
             let taken = self.take(std::mem::take(&mut again))?;
@@ -127,7 +130,8 @@ impl Timetable {
         }
     }
 
-    /// Enters probes, waits until the instant of some has come, and takes these. `None` once the clock has ended.
+    /// Enters probes, waits until the instant of some probes has come, and removes these from the timetable.
+    /// `None` once the clock has ended.
     fn take(&self, again: Vec<Scheduled>) -> Option<Vec<Scheduled>> {
         let mut waiting = self.waiting.lock();
         self.add(&mut waiting, again);
@@ -163,7 +167,7 @@ impl Timetable {
         }
     }
 
-    /// Ends the threads that wait.
+    /// Ends the threads that wait for ticks.
     pub fn end(&self) {
         let mut waiting = self.waiting.lock();
         waiting.ended = true;
@@ -176,7 +180,7 @@ impl Timetable {
 }
 
 impl Due {
-    /// Notes that the attempt to close the window is over. Returns the probe, to be entered again.
+    /// Notes that the attempt to close the window has ended. Returns the probe, which must be entered again.
     pub fn tried(self) -> Scheduled {
         let Self { mut scheduled, missed, .. } = self;
         if let Some(counters) = scheduled.counters.upgrade() {
@@ -186,9 +190,9 @@ impl Due {
         scheduled
     }
 
-    /// Closes the window alone, after the present reader: the clock does not take turns with readers, since
-    /// many may wait. Returns the probe, to be entered again; `None` if the clock can't close its windows any
-    /// longer.
+    /// Closes the window alone, after the present reader. The clock goes before all waiting readers, because
+    /// there may be many. Returns the probe, which must be entered again; `None` if the clock can't close its
+    /// windows any longer.
     pub fn close_alone(self) -> Option<Scheduled> {
         let closed = self.probe.close_window(ClosedBy::Schedule);
         self.windows.enforce();

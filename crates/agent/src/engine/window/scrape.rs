@@ -28,7 +28,7 @@ pub struct Scraped {
 }
 
 impl Engine {
-    /// Reads all probes together, and takes nothing from other readers. A probe that can't be read is left out and counted.
+    /// Reads all probes together, without any effect on other readers. A probe that can't be read is left out and counted.
     pub async fn read_all(self: &Arc<Self>) -> Vec<Scraped> {
         let readings = self.registry.list().into_iter().map(|probe| {
             let engine = Arc::clone(self);
@@ -81,7 +81,7 @@ impl Engine {
     }
 }
 
-/// The facts about a probe that are available even while a reading holds its locks.
+/// Returns the facts about a probe that are available even while a reading holds the probe's locks.
 fn facts(probe: &Probe, names: &InterfacePods) -> ProbeFacts {
     let sums = probe.sums.lock().clone();
     let shown = probe.shown.lock().clone();

@@ -1,7 +1,7 @@
 //! The instants at which the clock closes windows.
 //!
-//! The ticks of a probe are multiples of the interval from one instant on, so that the time of closing does
-//! not add up. Ticks that pass while a window is being closed are lost.
+//! The ticks of a probe are multiples of the interval from one instant on, so that the delays of closing do not add up.
+//! Ticks that pass while a window is being closed are lost.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use twinprobe_config::Schedule;
 use twinprobe_kernel::clock::{self, Moment};
 
-/// The longest wait for a tick by the wall clock: the clock can be set meanwhile.
+/// The longest wait for a tick by the wall clock, because somebody may set the clock during the wait.
 const LOOK: Duration = Duration::from_secs(1);
-/// The steps of the grid that counted ticks are on, in milliseconds: probes whose ticks fall together share a grace period
+/// The steps of the grid for counted ticks, in milliseconds. Probes whose ticks come at the same time share a grace period
 /// and a sync. The first window is longer by up to half an interval.
 const STEPS: [u64; 5] = [20, 10, 5, 2, 1];
 
@@ -25,7 +25,7 @@ pub enum Ticks {
 }
 
 impl Ticks {
-    /// Creates the ticks. `opened` is the start of the open window, perhaps under an earlier daemon.
+    /// Makes the ticks. `opened` is the start of the open window, which an earlier daemon may have opened.
     pub fn new(schedule: Schedule, opened: Moment) -> Self {
         let Schedule { interval, align } = schedule;
         if align {
@@ -39,7 +39,7 @@ impl Ticks {
         Self::Counted { interval, next: on_grid(first, step(interval)), last: None }
     }
 
-    /// Returns the instant at which to look whether the next tick has come.
+    /// Returns the instant at which the caller must check whether the next tick has come.
     pub fn due(&self) -> Instant {
         match *self {
             Self::Counted { next, .. } => next,
@@ -76,7 +76,7 @@ impl Ticks {
         Some(u64::try_from(intervals).unwrap_or(u64::MAX).saturating_sub(1))
     }
 
-    /// Begins to wait for the tick after the last one. Call this once the window is closed.
+    /// Begins to wait for the next tick. Call this once the window is closed.
     pub fn go_on(&mut self) {
         if let Self::Aligned { interval, next, .. } = self {
             *next = boundary_after(clock::now().as_nanosecond(), *interval);
@@ -84,8 +84,8 @@ impl Ticks {
     }
 }
 
-/// The step of the grid for an interval: at most half of the interval, and a divisor of it, so that its ticks
-/// stay on the grid.
+/// Returns the step of the grid for an interval. It is at most half of the interval, and a divisor of it, so that the
+/// ticks stay on the grid.
 fn step(interval: Duration) -> Duration {
     let fits = |step: &&u64| {
         let step = u128::from(**step) * 1_000_000;

@@ -1,5 +1,5 @@
-//! Windows of several probes that end at about the same time. They share a grace period and the sync of the disk: these
-//! two are most of the cost of a small window.
+//! Windows of several probes that end at about the same time. They share a grace period and the sync of the disk, which
+//! are most of the cost of a small window.
 
 use std::sync::Arc;
 use std::{io, thread};
@@ -15,15 +15,16 @@ use crate::engine::probe::running::Running;
 use crate::engine::reading::close::{EndedWindow, New};
 use crate::engine::window::schedule::{Due, Scheduled, Timetable};
 
-/// The number of threads: while one waits for the disk, the others end windows in time.
+/// The number of threads. While one thread waits for the disk, the other threads close windows in time.
 const THREADS: usize = 4;
-/// The largest last window of a probe, in bytes, for whose next window others wait.
+/// The largest size in bytes of a probe's last window with which the next window may be closed together with others,
+/// which wait for it.
 const SMALL: u64 = 64 * 1024;
 
-/// The end of the attempt to close a window together with others.
+/// The result of an attempt to close a window together with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseOutcome {
-    /// The window was closed, or the probe's status says why not.
+    /// The window was closed, or the probe's status shows the reason why it was not.
     Tried,
     /// The window must be closed alone: others would wait for it, or a client reads the probe now.
     Alone,
@@ -85,7 +86,8 @@ impl Closing<'_> {
         }
     }
 
-    /// Does a step. After an error, notes the error, gives up closing the window for now, and returns `None`.
+    /// Takes a step. After an error, notes the error, stops the present attempt to close the window, and returns
+    /// `None`.
     fn step<T>(&mut self, step: impl FnOnce(&mut Running) -> Result<T, CloseError>) -> Option<T> {
         let running = self.running()?;
         match step(running) {
@@ -106,7 +108,7 @@ impl Closing<'_> {
     }
 }
 
-/// Closes the open windows of these probes by the clock, in the order of [`Running::close`].
+/// Closes the open windows of these probes by the clock, with the steps of [`Running::close`].
 fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
     let mut outcomes = vec![CloseOutcome::Alone; probes.len()];
     let mut closing: Vec<Closing<'_>> = Vec::new();
@@ -148,7 +150,7 @@ fn close_together(probes: &[&Probe]) -> Vec<CloseOutcome> {
     outcomes
 }
 
-/// Tells whether the next window is likely to be closed fast, and nothing is left of the last one.
+/// Tells whether the next window can probably be closed fast, and nothing of the last window is left in the maps.
 fn is_small(running: &Running) -> bool {
     running.open.resets()
         && running.open.attached.closed().is_none()

@@ -1,5 +1,5 @@
-//! Work on one probe: one task after the other, on a thread for blocking work. After each task the retained windows are
-//! brought back within their limits.
+//! The work on one probe: one task after the other, on a thread for blocking work. After each task, the retained
+//! windows are reduced to their limits.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The attempts at the notifications of one rule, and the times of the next ones.
+//! The attempts to send the notifications of one rule, and the times of the next attempts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,27 +10,29 @@ use twinprobe_client::NotifyFault;
 use crate::rules::actions::RuleActions;
 use crate::store::rules::StoredNotification;
 
-/// The attempts at a notification. With the pauses between them they take about an hour.
+/// The number of attempts for a notification. With the pauses between them, they take about an
+/// hour.
 pub const ATTEMPTS: u32 = 67;
-/// The pause after the first attempt. It doubles each time, up to the longest one.
+/// The pause after the first attempt. It doubles after each attempt, up to the longest pause.
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_mins(1);
-/// The most attempts of a rule at the same time.
+/// The most attempts for one rule at the same time.
 const AT_ONCE: usize = 8;
 
-/// The notification of a firing: the instance of the probe, the window, the number of the action.
+/// The identity of a notification: the instance of the probe, the number of the window, and the
+/// number of the action.
 pub type NotificationKey = (String, u64, usize);
 
 /// The outcome of an attempt.
 pub type DeliveryOutcome = (NotificationKey, Result<(), NotifyFault>);
 
-/// The attempts that run, and the times before which others do not begin.
+/// The running attempts, and the times of the next attempts.
 #[derive(Debug, Default)]
 pub struct Courier {
     running: JoinSet<DeliveryOutcome>,
-    /// The outcomes that no one has taken yet.
+    /// The outcomes that the rule has not taken yet.
     ended: Vec<DeliveryOutcome>,
-    /// `None` while an attempt runs.
+    /// The time of the next attempt for each notification; `None` while an attempt runs.
     next: BTreeMap<NotificationKey, Option<Instant>>,
 }
 
@@ -75,7 +77,7 @@ impl Courier {
         }
     }
 
-    /// Waits until an attempt has ended, or one is due.
+    /// Waits until an attempt has ended, or until an attempt is due.
     pub async fn wait(&mut self) {
         let is_full = self.running.len() == AT_ONCE;
         let due = self.next.values().flatten().min().copied().filter(|_| !is_full);
@@ -87,7 +89,7 @@ impl Courier {
     }
 }
 
-/// The pause after so many failed attempts.
+/// Returns the pause after this number of failed attempts.
 fn pause(attempts: u32) -> Duration {
     FIRST.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1))).min(LONGEST)
 }

@@ -1,4 +1,5 @@
-//! The attempts to send notifications. A notification is in the record of its rule until it arrives, or is given up.
+//! The attempts to send notifications. A notification stays in the record of its rule until it arrives, or until the
+//! attempts end.
 
 use twinprobe_client::NotifyFault;
 use twinprobe_faults::crash;
@@ -10,11 +11,11 @@ use crate::rules::actions::FiringContext;
 use crate::rules::runner::RuleRunner;
 use crate::store::rules::{StoredNotification, StoredRule};
 
-/// The most notifications of a rule that wait at the same time.
+/// The most unsent notifications of a rule.
 const MOST: usize = 64;
 
 impl StoredRule {
-    /// Leaves a notification to the outbox. If too many wait, the oldest is given up.
+    /// Puts a notification into the outbox. If there are too many notifications, the oldest one is dropped.
     pub fn send(&mut self, window: u64, index: usize, url: &str) {
         let notification = StoredNotification {
             probe: self.document.watch.clone(),
@@ -44,7 +45,7 @@ impl RuleRunner {
     pub(in crate::rules) async fn deliver(&mut self) -> Result<(), EngineError> {
         while let Some((key, sent)) = self.courier.take() {
             crash::point("rule_notified");
-            // If the store fails, the next attempt tells again.
+            // If the store fails, the next attempt reports this outcome again.
             self.courier.plan(key.clone(), Some(1));
             self.note_attempt(key, sent).await?;
         }
@@ -95,7 +96,8 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Ends the attempts at a notification. The log, the audit log, the firing and a counter tell it.
+    /// Ends the attempts to send a notification. The log, the audit log, the record of the firing and a counter show
+    /// this.
     async fn give_up(&mut self, waiting: &StoredNotification, reason: &str) -> Result<(), EngineError> {
         let (window, index) = (waiting.window, waiting.index);
         let told = format!("do[{index}] of window {window}: the notification is given up: {reason}");
@@ -109,7 +111,7 @@ impl RuleRunner {
         Ok(())
     }
 
-    /// Changes the record of a notification, if there is one.
+    /// Changes the record of a notification, if the notification still exists.
     async fn change(
         &self,
         key: &NotificationKey,

@@ -1,4 +1,5 @@
-//! Notifications of rules on their way to receivers. They delay neither windows nor other actions.
+//! The notifications of rules that have not arrived at their receivers yet. They delay neither
+//! windows nor other actions.
 
 pub mod courier;
 mod delivery;

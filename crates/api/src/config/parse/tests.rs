@@ -44,7 +44,7 @@ fn what_is_no_json_is_malformed_with_its_place() {
     assert_eq!(malformed(b"{\n  \"interface\": }"), ("expected value".to_owned(), 2, 16));
     assert_eq!(malformed(b"{} x"), ("trailing characters".to_owned(), 1, 4));
     assert_eq!(malformed(b"{\n\"a\xff\": 1}"), ("the body is not UTF-8".to_owned(), 2, 3));
-    // The unknown field comes first, the broken syntax wins.
+    // The broken syntax is reported, although the unknown field comes before it.
     assert!(malformed(b"{\"bogus\": 1, \"interface\": \"eth0\"").0.starts_with("EOF"));
     malformed(br#"{"interface": "\ud800"}"#);
 }
@@ -155,7 +155,7 @@ fn yaml_that_would_grow_without_end_is_refused() {
         let last = format!("*a{}", n - 1);
         text += &format!("a{n}: &a{n} [{}]\n", [&*last; 10].join(", "));
     }
-    // Grown, it would have 10^12 parts.
+    // If each reference were replaced by its text, the document would have 10^12 parts.
     assert!(parse_yaml(text.as_bytes()).is_err());
     assert!(parse_yaml(format!("interfaces: {}\n{text}", "[".repeat(5000)).as_bytes()).is_err());
     // Each reference to one long text makes a copy of it.

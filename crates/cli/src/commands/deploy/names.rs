@@ -25,7 +25,7 @@ pub async fn change_everywhere(
             let result = change(&node.client, name).await;
             let is_over = !matches!(result, Ok(_) | Err(ClientError::Refused(_)));
             outcomes.push(DeployOutcome { node: node.name.clone(), name: name.clone(), result });
-            // A daemon that does not answer is not asked for the next probe.
+            // A daemon that does not answer gets no request for the next probe.
             if is_over {
                 break;
             }

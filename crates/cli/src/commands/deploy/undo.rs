@@ -24,7 +24,7 @@ pub struct NodeBefore {
 enum EarlierState {
     Absent,
     Revision(u64),
-    /// The daemon did not say.
+    /// The daemon gave no answer about the probe.
     Unknown,
 }
 

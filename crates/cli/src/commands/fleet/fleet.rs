@@ -83,7 +83,7 @@ impl FleetApply {
             };
             let result = outcome.result();
             shown.push(outcome);
-            // An object may need the one before it, as a rule needs the probe that it watches.
+            // An object may need an earlier object of the list, as a rule needs the probe that it watches.
             if let Err(error) = result {
                 show(view, &shown)?;
                 return Err(error);

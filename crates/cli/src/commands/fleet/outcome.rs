@@ -56,7 +56,7 @@ impl FleetNode {
 }
 
 impl FleetOutcome {
-    /// The present state, without a rollout.
+    /// Returns the present state, without a rollout.
     pub fn found(survey: &Survey<'_>) -> Self {
         let is_complete = survey.nodes.iter().all(|node| survey.reports.contains_key(&node.name));
         match is_complete {
@@ -72,8 +72,8 @@ impl FleetOutcome {
         }
     }
 
-    /// A rollout that failed. `taken_back` has the nodes where the rollback failed; `None` if no node needed
-    /// a rollback.
+    /// The outcome of a rollout that failed. `taken_back` has the nodes where the rollback failed; `None` if
+    /// no node needed a rollback.
     pub fn failed(
         survey: &Survey<'_>,
         step: &RolloutStep,

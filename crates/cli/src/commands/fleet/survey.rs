@@ -12,7 +12,7 @@ use crate::error::CommandError;
 use crate::fleet::fleet::Node;
 use crate::fleet::session::Session;
 
-/// The daemons that are asked at the same time.
+/// The number of daemons that get a request at the same time.
 pub const AT_ONCE: usize = 64;
 
 /// The selected daemons and their last answers.
@@ -28,7 +28,7 @@ pub struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// Selects the daemons. Asks none yet.
+    /// Selects the daemons. Sends no request yet.
     pub fn new(session: &'a Session, plan: &'a FleetPlan) -> Result<Self, CommandError> {
         let nodes = selected(session, &plan.node_selector)?;
         Ok(Self { plan, nodes, reports: BTreeMap::new(), silent: BTreeMap::new(), had: BTreeSet::new() })
@@ -93,8 +93,8 @@ impl<'a> Survey<'a> {
                 }
                 self.reports.insert(node.name.clone(), report);
             }
-            // Somebody else has replaced the revision. The command asks the node no more: two clients that
-            // both put their revision again would never end.
+            // Somebody else has replaced the revision. The command sends no more requests to this node:
+            // two clients that both put their revision again would never end.
             Ok(None) if self.had.contains(&node.name) => {
                 let report = replaced(&self.wanted(), &node.name);
                 self.reports.insert(node.name.clone(), report);

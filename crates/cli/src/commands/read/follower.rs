@@ -34,7 +34,7 @@ pub struct WindowFollower<'a> {
     watch: WatchCommand,
     client: &'a Client,
     after: Option<u64>,
-    /// The printed window that is not acknowledged yet.
+    /// The printed window that is still to be acknowledged.
     owed: Option<u64>,
     printed: bool,
     /// The time when the probe was created, once the probe was found: another probe of the same name has other windows.
@@ -168,7 +168,7 @@ impl<'a> WindowFollower<'a> {
 
     /// Shows the windows that were closed since the last round, or waits for one.
     async fn round(&mut self) -> Result<Then, CommandError> {
-        // A round that does not wait shows that the daemon answers again.
+        // This round does not wait, and shows whether the daemon answers again.
         let wait = if self.retry.is_some() { 0 } else { POLL };
         if self.retry.is_some() {
             self.identify().await?;
@@ -185,8 +185,7 @@ impl<'a> WindowFollower<'a> {
         if list.lost_windows > 0 && !list.windows.is_empty() {
             print::complain(&format!("twinprobe: {}", lost(list.lost_windows)));
         }
-        // A picture that the next one replaces immediately is not worth a request. Rates need the previous
-        // window.
+        // A picture that is replaced immediately is not worth a request. Rates need the previous window.
         if !self.watch.collects() && (self.redraws() || self.watch.once) {
             let kept = if self.watch.rate { 2 } else { 1 };
             list.windows.drain(..list.windows.len().saturating_sub(kept));

@@ -96,7 +96,7 @@ pub fn merge(probe: &str, mut parts: Vec<NodePart>) -> Value {
                     None => {
                         let mut metric = metric.clone();
                         if let Some(fields) = metric.as_object_mut() {
-                            // The room of one map says nothing about the entries of all.
+                            // The fill of one map says nothing about the entries of all daemons.
                             fields.retain(|field, _| field != "max_entries" && field != "entries_used");
                             // The percentiles of one daemon say nothing about all daemons.
                             fields.retain(|field, _| !OF_ONE.contains(&field.as_str()));
@@ -196,7 +196,7 @@ pub fn is_zero(value: &Value) -> bool {
 /// Joins a value with the sum, by the rules by which a daemon joins values. Text (addresses, names) is that of the newest.
 fn join(total: &mut Value, value: &Value, path: &str, is_item: bool, rules: &Rules) {
     if let (Some(a), Some(b)) = (exact::integer(total), exact::integer(value)) {
-        // Documents do not say how wide a number is.
+        // Documents do not contain the width of a number.
         let meaning = Meaning::of(Some(&Scalar::Unsigned), path, 32, is_item);
         *total = integer(rules.join(path, meaning), a, b).into();
         return;

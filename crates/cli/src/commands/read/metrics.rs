@@ -221,7 +221,7 @@ fn is_empty(document: &Value) -> bool {
     document["window"].is_object() && entries.all(|entry| merge::is_zero(&entry["value"]))
 }
 
-/// Returns the reader of the window before the one of a document.
+/// Returns the reader of the window before the window of a document.
 async fn before(client: &Client, name: &str, document: &Value) -> Option<LastRead> {
     let status = client.status(name).await.ok()?.read().ok()?;
     let seq = document["window"]["seq"].as_u64()?;

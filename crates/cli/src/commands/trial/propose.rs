@@ -66,7 +66,7 @@ struct ProposedMap {
 /// The part of a map in the proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MapPart {
-    /// Windows empty it.
+    /// Each window empties the map.
     Counts,
     /// The program needs its entries for later packets.
     State,
@@ -281,7 +281,8 @@ fn leave_out(directions: &mut [ProposedDirection], findings: &[Finding]) -> bool
         };
         let number = rest.split(']').next().and_then(|number| number.parse::<usize>().ok());
         let of = directions.iter_mut().find(|of| of.direction.name() == direction);
-        // The numbers are those of the sent metrics, so the change comes after the search.
+        // The numbers belong to the metrics as they were sent, so the metrics are changed only after the
+        // search.
         let Some((of, number)) = of.zip(number) else { continue };
         let place =
             of.maps.iter().enumerate().filter(|(_, map)| map.is_metric()).nth(number).map(|(at, _)| at);
@@ -293,7 +294,7 @@ fn leave_out(directions: &mut [ProposedDirection], findings: &[Finding]) -> bool
     is_changed
 }
 
-/// Returns the name of the probe: that of the file, as far as names of probes allow.
+/// Returns the name of the probe: the name of the file, without characters that a probe's name can't have.
 fn name(program: &Path) -> String {
     let stem = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let stem = stem.split('.').next().unwrap_or_default();

@@ -65,7 +65,8 @@ fn a_child_that_needs_more_than_it_may_have_ends() {
     assert!(shell(&confinement, "(exit 0)").0);
 }
 
-/// A number of the x32 ABI, which this kernel may lack: without a filter it answers with ENOSYS, or makes a socket.
+/// The number belongs to the x32 ABI, which this kernel may lack: without a filter the kernel answers with ENOSYS,
+/// or makes a socket.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn calls_by_the_numbers_of_another_abi_are_refused() {

@@ -6,7 +6,7 @@ use super::super::types::{BtfKind, BtfMember, INT_BOOL, INT_CHAR, INT_SIGNED, Qu
 use super::padding::filling;
 use super::writer::Writer;
 
-/// The most declarators and structs inside each other.
+/// The deepest nesting of declarators and structs.
 const MAX_DEPTH: usize = 64;
 
 impl Writer<'_> {
@@ -49,7 +49,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Tells whether a type binds to the name more tightly than a pointer does.
+    /// Tells whether a type in a declaration binds to the name more tightly than a pointer does.
     fn binds(&self, id: u32) -> bool {
         let kind = self.btf.get(id).map(|ty| &ty.kind);
         match kind {
@@ -146,7 +146,7 @@ fn joined(base: &str, inner: &str) -> String {
     format!("{base} {inner}")
 }
 
-/// Tells whether the kernel's compiler called a type `long`, perhaps with other words.
+/// Tells whether a name of an integer type in the kernel's BTF contains `long`.
 fn is_long(name: &str) -> bool {
     name.split(' ').filter(|word| *word == "long").count() == 1
 }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 pub(super) struct Names(HashMap<String, u32>);
 
 impl Names {
-    /// Returns the name for its next owner. The second owner of `x` gets `x___2`, because CO-RE ignores three
-    /// underscores and all that follows.
+    /// Returns the name for the next type or value that wants it. The second owner of `x` gets `x___2`,
+    /// because CO-RE ignores three underscores and everything after them.
     pub fn take(&mut self, name: &str) -> String {
         let mut name = in_c(name);
         let count = self.0.entry(name.clone()).or_insert(0);

@@ -5,27 +5,27 @@ use std::cell::RefCell;
 use super::super::blob::Btf;
 use super::super::types::{BtfKind, BtfMember};
 
-/// The types that fill gaps, with their bits.
+/// The types that fill gaps, each with its number of bits.
 const FILLERS: [(&str, u32); 4] = [("long", 64), ("int", 32), ("short", 16), ("char", 8)];
-/// Structs and arrays inside each other.
+/// The deepest nesting of structs and arrays.
 const MAX_DEPTH: usize = 32;
 const POINTER: u32 = 8;
 
-/// A member at its place.
+/// A member with its place in the struct.
 pub(super) struct Place {
-    /// Bits from the start of the struct.
+    /// The number of bits from the start of the struct.
     pub offset: u32,
     /// The width of a bitfield; `None` for other members.
     pub width: Option<u32>,
-    /// The bits of its type, and the alignment of the type in bits.
+    /// The number of bits of the member's type, and the alignment of the type in bits.
     bits: u32,
     alignment: u32,
 }
 
-/// The alignments of types. Each is found once.
+/// The alignments of types. The alignment of each type is computed once.
 pub(super) struct Alignments<'a> {
     btf: &'a Btf,
-    /// In bytes, by the type's number less one; 0 if it is not known yet.
+    /// The alignments in bytes, by the type's number minus one; 0 for an alignment that is not known yet.
     known: RefCell<Vec<u8>>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Alignments<'a> {
         Place { offset, width: (width > 0).then_some(width), bits, alignment: alignment.max(8) }
     }
 
-    /// Returns the alignment of a type in bytes; 1 if it has none.
+    /// Returns the alignment of a type in bytes; 1 for a type without an alignment.
     fn alignment(&self, id: u32, depth: usize) -> u32 {
         let index = (id as usize).wrapping_sub(1);
         match self.known.borrow().get(index) {
@@ -119,8 +119,8 @@ impl Place {
     }
 }
 
-/// Returns the nameless bitfields that fill the bits from `at` to `next`. Each bitfield is where C would
-/// place it anyway.
+/// Returns nameless bitfields that fill the bits from `at` to `next`. C places each of them exactly where the
+/// previous one ends.
 pub(super) fn filling(mut at: u32, next: u32) -> Vec<(&'static str, u32)> {
     let mut fillers = Vec::new();
     while at < next {

@@ -34,7 +34,7 @@ fn compile(source: &str) -> Result<(), String> {
 fn the_running_kernels_types_are_a_header() {
     let btf = Btf::parse(&std::fs::read("/sys/kernel/btf/vmlinux").unwrap()).unwrap();
     let mut source = btf.header().unwrap();
-    // An enum with the same name has taken the name.
+    // An enum that has the same name comes first and gets the name.
     let enums = btf.type_ids().filter(|id| btf.get(*id).unwrap().kind.describe() == "enum");
     let mut seen: HashSet<&str> = enums.map(|id| btf.type_name(id)).collect();
     for id in btf.type_ids() {
@@ -43,7 +43,7 @@ fn the_running_kernels_types_are_a_header() {
             kind @ ("struct" | "union") => kind,
             _ => continue,
         };
-        // Types of the same name have other names in the header.
+        // Types that share a name have different names in the header.
         let is_in_c = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.is_empty();
         if seen.insert(name) && is_in_c {
             let size = btf.size_of(id).unwrap();

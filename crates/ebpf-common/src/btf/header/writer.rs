@@ -1,5 +1,4 @@
-//! The order of the header: a struct comes after the structs that it contains; all other types are declared
-//! first.
+//! The writer of the header. A struct comes after the structs that it contains; all other types are declared first.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -12,7 +11,8 @@ use super::padding::Alignments;
 
 /// The longest chain of types that need each other. Chains of Linux 6.18 are shorter than 40.
 const MAX_DEPTH: usize = 256;
-/// The beginning. The attribute makes the compiler note each access, so that the loader finds the field in the running kernel.
+/// The beginning of the header. Its attribute makes the compiler record each access to a field, so that the loader finds the
+/// field in the running kernel.
 const HEAD: &str = "#ifndef __VMLINUX_H__
 #define __VMLINUX_H__
 
@@ -28,20 +28,20 @@ const TAIL: &str = "
 
 #endif
 ";
-/// The names that compilers and their headers define, for types that may differ in the kernel.
+/// The names of types that compilers and their headers define. The kernel's types of these names may differ.
 const BUILTIN: [&str; 3] = ["__builtin_va_list", "_Bool", "wchar_t"];
 
-/// The header while it is written.
+/// The header that is being written.
 pub(super) struct Writer<'a> {
     pub btf: &'a Btf,
     pub alignments: Alignments<'a>,
     out: String,
-    /// Names of structs, unions and enums; and names of types, values of enums and functions.
+    /// The names of structs, unions and enums; and the names of types, of enums' values and of functions.
     tags: Names,
     words: Names,
-    /// The name of each type, by its number less one; empty for none.
+    /// The name of each type, by its number minus one; empty for a type without a name.
     names: Vec<String>,
-    /// True for types that are written, or whose writing has begun.
+    /// True for types that are written, or that the writer has begun to write.
     written: Vec<bool>,
 }
 
@@ -84,7 +84,7 @@ impl Writer<'_> {
         self.names[id as usize - 1] = name;
     }
 
-    /// Tells whether a type was begun before, and begins it.
+    /// Marks a type as begun. Tells whether the type was begun before.
     fn begin(&mut self, id: u32) -> bool {
         std::mem::replace(&mut self.written[id as usize - 1], true)
     }

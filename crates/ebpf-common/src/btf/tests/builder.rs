@@ -1,4 +1,4 @@
-//! BTF built type by type, unlike any compiler's.
+//! A builder of BTF, type by type, which can make BTF that no compiler makes.
 
 use crate::btf::blob::Btf;
 

@@ -1,4 +1,4 @@
-//! Tests of BTF that no compiler writes, or not the compiler of the tests.
+//! Tests of BTF that compilers do not write, or only compilers that the tests do not have.
 
 use super::builder::Blob;
 use crate::btf::blob::Btf;
@@ -158,7 +158,8 @@ fn small_enums_compare_in_their_own_size() {
     assert_eq!([signed, unsigned, wide].map(value), [u64::MAX, 0xff, 0x1_0000_0002]);
 }
 
-/// clang before 15 has no other kind for them, and cuts values to 32 bits: 2^32 would have the name of 0.
+/// clang before 15 has no other kind for large values, and cuts them to 32 bits: 2^32 would get the name
+/// of 0.
 #[test]
 fn wide_enums_whose_values_are_cut_have_no_names() {
     let mut blob = Blob::new();

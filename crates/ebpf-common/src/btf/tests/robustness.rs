@@ -7,7 +7,7 @@ use super::builder::Blob;
 use super::clang;
 use crate::btf::blob::Btf;
 
-/// Asks a blob for everything.
+/// Calls every query on a blob.
 fn exercise(blob: &[u8]) {
     let Ok(btf) = Btf::parse(blob) else { return };
     for id in (0..3).chain(btf.type_ids()).chain([u32::MAX]) {

@@ -1,6 +1,7 @@
-//! Samples that a walk writes before their turn. The samples of a family must be together, and a row of structs has
-//! samples in many families. With a walk over the table for each family, the time for a struct of thousands of members
-//! would grow with the square of its size. Therefore a walk writes some of the next families together with its own.
+//! Samples of later families, which a walk over a table writes in addition. The samples of a family must be together,
+//! and a row of structs has samples in many families. With a walk over the table for each family, the time for a
+//! struct of thousands of members would grow with the square of its size. Therefore a walk writes some of the next
+//! families together with its own.
 
 use std::collections::HashMap;
 
@@ -9,24 +10,24 @@ use twinprobe_ebpf_common::RawTable;
 use super::names::family::Family;
 use super::series::{Count, MetricSeries};
 
-/// The size in bytes of the samples that wait for their turn.
+/// The most bytes of samples that wait for their place in the page.
 const ROOM: usize = 2 << 20;
-/// The number of families that a search for a table's families covers, and the most that are written
+/// The number of families in which the search for a table's families looks, and the most families that are written
 /// together.
 const NEXT: usize = 4096;
-/// The size of a sample without the labels that all samples of a table have, and the size of a label, in bytes.
+/// The size of a sample without the labels that all samples of a table share, and the size of a label, in bytes.
 const SAMPLE: usize = 48;
 const LABEL: usize = 24;
 
-/// A part of a page: the place of a family and that of its member.
+/// The place of a part of a page: the place of a family, and the place of a member in it.
 type PagePlace = (usize, usize);
 
-/// Samples that wait for their turn.
+/// Samples that wait for their place in the page.
 #[derive(Debug, Default)]
 pub struct Ahead(HashMap<PagePlace, Vec<u8>>);
 
 impl Ahead {
-    /// Takes the samples of a part; `None` if they are not written yet.
+    /// Takes the samples of a part of the page; `None` if they are not written yet.
     pub fn take(&mut self, place: PagePlace) -> Option<Vec<u8>> {
         self.0.remove(&place)
     }
@@ -37,18 +38,18 @@ impl Ahead {
     }
 }
 
-/// A part that a walk writes together with its own.
+/// A part of the page that a walk writes in addition to its own part.
 #[derive(Debug)]
 pub struct Beside {
     place: PagePlace,
-    /// The place of the value in the samples of the table.
+    /// The place of the number in the samples of the table.
     value: usize,
     out: Vec<u8>,
 }
 
-/// Returns the parts that a walk over `table` for the family `at` also writes. `left` is the number of
-/// unwritten parts of the table; the result has as many of them as fit. Returns none if the number of rows is
-/// not known yet.
+/// Returns the parts that a walk over `table` for the family `at` writes in addition. `left` is the number of
+/// unwritten parts of the table; the result has as many of them as fit. Returns no parts if the number of rows is not
+/// known yet.
 pub fn beside(
     families: &[Family],
     at: usize,
@@ -57,7 +58,7 @@ pub fn beside(
     count: Option<Count>,
 ) -> Vec<Beside> {
     let Some(count) = count.filter(|_| left > 0) else { return Vec::new() };
-    // Each of the tables in the family has a part of the room.
+    // The room is divided among all tables in the family.
     let room = ROOM / families[at].members.len().max(1);
     let sample = series.labels.len() + SAMPLE + LABEL * series.samples.keys.len();
     let rows = (count.rows - count.duplicates - count.surplus).saturating_mul(series.cpus());

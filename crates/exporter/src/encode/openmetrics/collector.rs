@@ -19,8 +19,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Makes the document. The format has no place for most of its head: only for the name of the probe, the
-    /// origin, and the reasons of approximate numbers.
+    /// Makes the document. The format has no place for most of the head: only for the name of the probe, the
+    /// origin, and the reasons for approximate numbers.
     pub fn new(head: &Head<'_>, context: Arc<Context>) -> Self {
         let origin = origins(head.origin.iter().map(|origin| (head.probe, *origin)));
         let approximate = approximations(head.approximate.map(|reason| (head.probe, reason)));

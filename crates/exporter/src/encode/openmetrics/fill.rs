@@ -1,4 +1,4 @@
-//! The families for the fill of the maps of metrics, for refused entries, and for values without samples.
+//! The families about the fill of metrics' maps, about refused entries, and about values without samples.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ pub const SKIPPED: &str = "\
 # HELP twinprobe_export_skipped Numbers and texts of metrics that can't be samples.
 ";
 
-/// A family: its metadata, the name of its samples, and the number of a metric with these counts in its rows.
+/// A family: its metadata, the name of its samples, and the function that returns the number for a metric's counts.
 struct FillFamily {
     metadata: &'static str,
     sample: &'static str,
@@ -66,8 +66,7 @@ pub fn metadata() -> String {
     FAMILIES.iter().map(|family| family.metadata).collect()
 }
 
-/// Writes the families of these series, each with the counts of its rows. Metrics that read the same map have one
-/// sample together.
+/// Writes these families for these series, each with the counts of its rows. Metrics that read the same map share one sample.
 pub fn write(series: &[(&MetricSeries, Count)], out: &mut Vec<u8>) {
     for FillFamily { metadata, sample, by_metric, number } in FAMILIES {
         let mut seen = HashSet::new();

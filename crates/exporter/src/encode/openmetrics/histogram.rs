@@ -10,22 +10,22 @@ use super::text::{bound, integer};
 use twinprobe_ebpf_common::field::kind::LeafKind;
 use twinprobe_ebpf_common::field::leaf::Leaf;
 
-/// The number of slots that have a bound of their own: the highest bit of a value has 64 possible positions. Later
-/// slots are counted with the last one.
+/// The number of slots that have bounds of their own: the highest bit of a value has 64 possible positions. The
+/// counts of later slots are added to the last of these slots.
 const SLOTS: usize = 64;
-/// The type and the size of the sum of numbers.
+/// The type and the size of the sum of the values.
 const WIDEST: (LeafKind, usize) = (LeafKind::Number { signed: false, swapped: false }, 16);
 
 /// The counts of the arrays of one metric: one array, or one for each interface.
 pub type Histograms = BTreeMap<Box<[u8]>, Histogram>;
-/// The sums of their values.
+/// The sums of the values that these arrays have counted.
 pub type HistogramSums = BTreeMap<Box<[u8]>, u128>;
 
 /// The counts of one array, or of one array per CPU.
 #[derive(Debug)]
 pub struct Histogram {
     cpus: Vec<[u128; SLOTS]>,
-    /// The highest slot that the array has.
+    /// The highest slot of the array.
     last: usize,
 }
 
@@ -49,7 +49,8 @@ pub fn add(histograms: &mut Histograms, series: &MetricSeries, leaf: &Leaf<()>, 
     }
 }
 
-/// Appends the buckets, whose counts are cumulative, and, if the sums of the values are known, also their numbers.
+/// Appends the buckets, whose counts are cumulative. If the sums of the values are known, also appends count and
+/// sum.
 pub fn write(
     histograms: &Histograms,
     name: &str,

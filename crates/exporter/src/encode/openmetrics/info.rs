@@ -1,4 +1,4 @@
-//! The families with the origin of a probe's numbers, and with the places where they are not those of the
+//! The families about the origin of a probe's numbers, and about the reasons why they differ from the numbers on the
 //! wire.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A page: family after family, and for each its tables, one after the other.
+//! A page, which has one family after the other, and within each family one table after the other.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::series::{Count, MetricSeries};
 use super::text::{escaped, integer};
 use crate::metric::Metric;
 
-/// The counter of numbers and texts that were left out: those of one document, or of one probe of a page.
+/// The counter of numbers and texts that were left out of one document, or that one probe of a page has left out.
 #[derive(Debug)]
 struct Account {
     /// The labels of the counter: empty, or `{probe="flows"}`.
@@ -28,7 +28,7 @@ struct Account {
     skipped: u64,
 }
 
-/// A table that has a part in the page.
+/// A table whose samples are in the page.
 #[derive(Debug)]
 struct PageTable {
     series: MetricSeries,
@@ -36,13 +36,13 @@ struct PageTable {
     account: usize,
     /// The counts of the table's rows; `None` until they have been counted.
     count: Option<Count>,
-    /// The shown rows of a table that may have more rows, once they are known.
+    /// The rows that are shown, if the table may have more rows; `None` until these rows are known.
     largest: Option<Largest>,
     /// True if the table's rows could not be read to their end.
     abandoned: bool,
-    /// The families that the table has a part in and that have not been written.
+    /// The number of unwritten families with samples of the table.
     left: usize,
-    /// The place of the sum of a histogram.
+    /// The place of the table that has the sum of a histogram.
     sum: Option<usize>,
     /// The totals of a sum's numbers, once they have been read.
     total: Option<HistogramSums>,
@@ -56,13 +56,13 @@ struct TableWalk {
     /// The written part of the rows; `None` for rows that are only counted.
     member: Option<FamilyMember>,
     count: Count,
-    /// The keys that the walk has met; `None` if nothing needs the keys.
+    /// The keys that the walk has met; `None` if no check needs the keys.
     seen: Option<WalkedKeys>,
-    /// The largest rows so far; `None` unless the walk looks for them.
+    /// The largest rows so far; `None` unless the walk searches for these.
     ranking: Option<Ranking>,
-    /// The totals of the numbers so far; `None` unless they are the sum of a histogram.
+    /// The totals of the numbers so far; `None` unless the numbers are the sum of a histogram.
     total: Option<HistogramSums>,
-    /// The latest rows, prepared, and the next one to be written; `None` if all are written.
+    /// The latest rows, prepared, and the index of the next row to be written; `None` if all rows are written.
     rest: Option<(RawTable, usize)>,
     /// The parts of later families that the walk also writes.
     beside: Vec<Beside>,
@@ -106,12 +106,12 @@ pub struct PageEncoder {
 }
 
 impl PageEncoder {
-    /// Makes an empty page.
+    /// Makes a page without probes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes an empty page about one probe. Its counter of omissions has no labels.
+    /// Makes a page about one probe. Its counter of omissions has no labels.
     pub(super) fn of_one(head: &Head<'_>) -> Self {
         let mut page = Self::default();
         page.set_probe(head);
@@ -246,8 +246,8 @@ impl PageEncoder {
         self.walk.as_ref().is_some_and(|walk| walk.ranking.is_none() && self.tables[walk.table].left > 0)
     }
 
-    /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned, until a
-    /// chunk is full. [`Self::more`] writes the rest, or else the next call of any other function.
+    /// Writes the complete entries of `rows`, a part of the table that [`Self::next_table`] returned, until a chunk is
+    /// full. [`Self::more`], or the next call of any other function, writes the rest.
     pub fn rows(&mut self, rows: &RawTable, out: &mut Vec<u8>) {
         while self.more(out) {}
         let Some(walk) = &mut self.walk else { return };
@@ -286,8 +286,8 @@ impl PageEncoder {
         true
     }
 
-    /// Gives up the rest of the table that [`Self::next_table`] returned, because it can't be read. Samples that have
-    /// been written stay; the table is not asked for again.
+    /// Skips the rest of the table that [`Self::next_table`] returned, because it can't be read. Written samples stay in
+    /// the page, and the page does not ask for the table again.
     pub fn abandon(&mut self) {
         if let Some(walk) = self.walk.take() {
             self.tables[walk.table].abandoned = true;
@@ -342,7 +342,8 @@ impl PageEncoder {
     }
 }
 
-/// Returns the walk that must precede the samples of a table in a family: it finds the largest rows, or computes the sum.
+/// Returns the walk that must come before the samples of a table in a family. That walk finds the largest rows, or
+/// computes the sum.
 fn first(tables: &[PageTable], at: usize, family: &Family) -> Option<TableWalk> {
     let table = &tables[at];
     if table.largest.is_none() && !table.abandoned && table.series.is_limited() {

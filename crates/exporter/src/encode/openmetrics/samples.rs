@@ -15,30 +15,29 @@ use twinprobe_ebpf_common::field::leaf::Leaf;
 use twinprobe_ebpf_common::field::meaning::Meaning;
 use twinprobe_ebpf_common::field::plan::{FieldPlan, Plan, Scalar};
 
-/// The label of an interface that is a key, or part of one.
+/// The label of an interface that is a key, or a part of a key.
 pub const INTERFACE: &str = "interface";
 /// The most labels that a key may have. A key of more parts is written in hex, as one label.
 const MAX_LABELS: usize = 64;
-/// The longest name of a family, in bytes; numbers with a longer one (nested structs of long names) are left
-/// out.
+/// The longest name of a family, in bytes. Numbers with a longer name (in nested structs with long names) are left out.
 const MAX_NAME_LEN: usize = 512;
 
 /// The labels and samples of a metric, which are computed once.
 #[derive(Debug)]
 pub struct Samples {
-    /// The parts of the key that become labels, each with the start of its label: `,name="`.
+    /// The parts of the key that become labels, each with the beginning of the label's text: `,name="`.
     pub keys: Vec<FieldPlan<String>>,
-    /// The starts of these labels, ready to be written.
+    /// The beginnings of these labels' texts, ready to be written.
     pub starts: Vec<Fragment>,
-    /// The bits of the key that no label shows, and the start of the label for these bits if any of them is
-    /// set.
+    /// The bits of the key that no label shows, and the beginning of the label for these bits, which is written if any
+    /// of them is set.
     pub padding: (Padding, String),
     /// The samples of each value. Empty for queues and stacks: their values have no key to tell them apart, and are
     /// freed once they were read.
     pub values: Vec<FamilySamples>,
     /// The number of parts of each value that become no samples.
     pub unfit: u64,
-    /// True if the rows are the slots of a histogram, or of one for each interface.
+    /// True if the rows are the slots of a histogram, or of one histogram for each interface.
     pub is_histogram: bool,
     /// The most rows that become samples.
     pub max_rows: usize,
@@ -53,13 +52,13 @@ pub struct FamilySamples {
     pub family: String,
     /// The factor of the numbers to the base unit.
     pub scale: Scale,
-    /// The path of the field in the value, as rules of `merge` name it; empty for a value without fields.
+    /// The path of the field in the value, as rules of `merge` name the field; empty for a value without fields.
     pub field: String,
-    /// True if the numbers can be a counter's: neither negative nor mere names.
+    /// True if the numbers can belong to a counter: they are neither negative nor names.
     pub counts: bool,
-    /// The rule by which windows add up, if there is one and it is known.
+    /// The rule by which windows add up; `None` if there is no rule, or if it is unknown.
     pub merge: Option<MergeRule>,
-    /// The rule for adding up rows without their own samples.
+    /// The rule by which rows without samples of their own add up.
     pub join: LeafJoin,
     /// The position of the number in the value.
     pub leaf: Leaf<()>,
@@ -70,7 +69,7 @@ pub struct FamilySamples {
 /// An array around a number: each of its elements is a sample with the index as a label.
 #[derive(Clone, Debug)]
 pub struct Dimension {
-    /// The start of the index label: `,index="`.
+    /// The beginning of the index label's text: `,index="`.
     pub prefix: String,
     /// The distance from one element to the next, in bytes.
     pub stride: usize,
@@ -145,7 +144,7 @@ impl Samples {
         samples
     }
 
-    /// Returns the place of the value that has this path, else of the first counter, else of the first number.
+    /// Returns the place of the value that has this path, or else of the first counter, or else of the first number.
     fn by(&self, path: Option<&str>) -> usize {
         let place = |is_it: &dyn Fn(&FamilySamples) -> bool| self.values.iter().position(is_it);
         let is_counter = |value: &FamilySamples| value.counts && value.join.rule == MergeRule::Sum;
@@ -153,7 +152,7 @@ impl Samples {
         named.or_else(|| place(&is_counter)).unwrap_or(0)
     }
 
-    /// The names of the labels that don't come from the key.
+    /// Returns the names of the labels that don't come from the key.
     fn own_labels(&self, per_cpu: bool) -> Vec<String> {
         let mut names = vec!["probe".to_owned(), "direction".to_owned()];
         if per_cpu {
@@ -164,14 +163,14 @@ impl Samples {
         names
     }
 
-    /// Tells whether the key tells the interface.
+    /// Tells whether the key names the interface.
     pub fn has_interface(&self) -> bool {
         self.keys
             .iter()
             .any(|key| key.label.strip_prefix(',').and_then(|key| key.strip_suffix("=\"")) == Some(INTERFACE))
     }
 
-    /// Returns the number of samples of each value, of all families.
+    /// Returns the number of samples that each value has, in all families together.
     pub fn fit(&self) -> u64 {
         self.values.iter().fold(0, |count, value| count.saturating_add(value.count()))
     }
@@ -182,7 +181,7 @@ fn dimension(depth: usize) -> String {
     if depth == 0 { "index".to_owned() } else { format!("index{depth}") }
 }
 
-/// Returns a legal label name that no other label has.
+/// Returns a valid label name that no other label has.
 fn unique(name: &str, taken: &mut Vec<String>) -> String {
     let mut name = label_name(name);
     if name.starts_with("__") || taken.contains(&name) {
@@ -216,7 +215,7 @@ struct LayoutWalk<'a> {
     samples: &'a mut Samples,
     /// The name of the family.
     path: String,
-    /// The path of the field in the value, as rules of `merge` name it.
+    /// The path of the field in the value, as rules of `merge` name the field.
     field: String,
     arrays: Vec<Dimension>,
     /// True for the items of an array. The members of items have names of their own.
@@ -292,8 +291,8 @@ impl LayoutWalk<'_> {
     }
 }
 
-/// Adds the parts of a key, each with its name; `None` if there are too many, or one with too long a name. A key without
-/// parts is called `whole`.
+/// Adds the parts of a key, each with its name; `None` if there are too many parts, or if a part's name is too long. A
+/// key without parts gets the name `whole`.
 fn split_key(
     plan: &Plan<String>,
     whole: &str,

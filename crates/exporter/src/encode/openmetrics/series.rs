@@ -1,4 +1,4 @@
-//! A metric of one probe and direction as samples: the parts that all rows share.
+//! A metric of one probe and direction in the form of samples: the parts that all rows share.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,29 +21,29 @@ use crate::metric::Metric;
 pub struct MetricSeries {
     /// The original metric.
     pub original: Arc<Metric>,
-    /// The metric with a map of maps as one table.
+    /// The metric in the form that has one table: a map of maps is flattened.
     pub metric: Arc<Metric>,
     pub samples: Arc<Samples>,
-    /// The first labels of every sample: `{probe="flows",direction="ingress",interface="eth0"`, then those of the
+    /// The first labels of every sample: `{probe="flows",direction="ingress",interface="eth0"`, then the labels of the
     /// configuration.
     pub labels: String,
     /// The labels without the interface, for numbers about a map.
     pub map_labels: String,
     pub context: Arc<Context>,
-    /// The layout of the values into which those of the CPUs are folded.
+    /// The layout of the values into which the values of all CPUs are folded; `None` if nothing is folded.
     folded: Option<Arc<Folded>>,
-    /// The number of numbers of each row that have no family.
+    /// The number of numbers in each row that belong to no family.
     pub nameless: u64,
 }
 
-/// The numbers of rows of a table so far.
+/// The counts of a table's rows so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count {
     /// All rows, including duplicates.
     pub rows: usize,
-    /// The rows with the key of an earlier row.
+    /// The rows with a key that an earlier row has.
     pub duplicates: usize,
-    /// The rows above the limit of the metric: they share one sample.
+    /// The rows beyond the limit of the metric, which share one sample.
     pub surplus: usize,
     /// The entries of the map. For a map of maps, `entries` counts the outer map, while `rows` counts the inner maps.
     pub entries: usize,
@@ -124,7 +124,7 @@ impl MetricSeries {
         self.slots_of(self.value(rows, row))
     }
 
-    /// Returns the values of the bytes that [`Self::value`] returns.
+    /// Splits the bytes that [`Self::value`] returns into values.
     pub fn slots_of<'a>(&self, value: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let slot = if self.folded.is_some() { self.value_stride() } else { self.metric.layout.slot_stride() };
         value.chunks_exact(slot).take(self.cpus())
@@ -145,12 +145,12 @@ impl MetricSeries {
         if self.is_percpu() { self.metric.layout.slots } else { 1 }
     }
 
-    /// Returns the part of a key that names the interface; empty if keys name none.
+    /// Returns the part of a key that names the interface; empty if keys name no interface.
     pub fn interface<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         &key[..self.metric.layout.interface_bytes()]
     }
 
-    /// Appends the label of the interface that [`Self::interface`] returned.
+    /// Appends the label for the name that [`Self::interface`] returned.
     pub fn interface_label(&self, interface: &[u8], out: &mut Vec<u8>) {
         if let (Some(field), Some(start), false) =
             (self.samples.keys.first(), self.samples.starts.first(), interface.is_empty())
@@ -246,7 +246,7 @@ fn samples(
     }
 }
 
-/// Ends the labels of a sample and writes its number.
+/// Ends the labels of a sample, and writes the number of the sample.
 fn end(value: &FamilySamples, bytes: &[u8], base: usize, context: &Context, out: &mut Vec<u8>) {
     out.extend_from_slice(b"} ");
     value.scale.push(out, (value.leaf.kind, value.leaf.size), value.leaf.load(bytes, base), context);

@@ -7,17 +7,17 @@ use crate::decode::sink::ValueSink;
 use crate::encode::fragment::push_number;
 use twinprobe_ebpf_common::field::kind::LeafKind;
 
-/// Returns a legal metric name: characters that can't be part of one become `_`.
+/// Returns a valid metric name: characters that a name can't contain become `_`.
 pub fn metric_name(name: &str) -> String {
     legal(name, in_metric_name)
 }
 
-/// Returns a legal label name. Names that begin with `__` stay as they are, although they are reserved.
+/// Returns a valid label name. Names that begin with `__` stay as they are, although they are reserved.
 pub fn label_name(name: &str) -> String {
     legal(name, |c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Appends the name of a member to that of its metric.
+/// Appends the name of a member to the name of its metric.
 pub fn push_name(path: &mut String, name: &str) {
     path.push('_');
     path.extend(name.chars().map(|c| if in_metric_name(c) { c } else { '_' }));
@@ -35,7 +35,7 @@ fn legal(name: &str, allowed: impl Fn(char) -> bool) -> String {
     legal
 }
 
-/// Appends text for the quotes of a label value, or for `# HELP`: both escape the same characters.
+/// Appends text that is in the quotes of a label value or in `# HELP`: both escape the same characters.
 pub fn escaped(out: &mut Vec<u8>, text: &str) {
     for &byte in text.as_bytes() {
         match byte {
@@ -84,7 +84,7 @@ pub fn bound(out: &mut Vec<u8>, bound: f64) {
     };
 }
 
-/// A sink that writes scalars as label values. Structs and arrays are already split.
+/// A sink that writes scalars as label values. Structs and arrays are split before.
 pub struct Labels<'a>(pub &'a mut Vec<u8>);
 
 impl Labels<'_> {

@@ -19,7 +19,7 @@ pub struct Delimited {
     /// The name of the family in OpenMetrics, without the ending of its samples.
     base: String,
     family: FamilyMessage,
-    /// The size of the lines whose samples wait, in bytes.
+    /// The size of the lines whose samples are not written yet, in bytes.
     waiting: usize,
 }
 
@@ -89,7 +89,7 @@ impl Delimited {
         self.waiting += text.len();
     }
 
-    /// Writes the samples that wait if there are many of them; others of the same family may follow.
+    /// Writes the samples that are not written yet if there are many of them. Other samples of the same family may follow.
     fn pass_on(&mut self, out: &mut Vec<u8>) {
         if self.waiting >= MOST {
             let next = FamilyMessage { metrics: Vec::new(), ..self.family.clone() };
@@ -130,7 +130,7 @@ fn write(mut family: FamilyMessage, out: &mut Vec<u8>) {
     }
     for histogram in family.metrics.iter_mut().filter_map(|sample| sample.histogram.as_mut()) {
         native::fill_in(histogram);
-        // No number says that the sum is not known. A missing one would be 0.
+        // Without a sum, the message has NaN: a missing field would mean 0.
         histogram.sample_sum.get_or_insert(f64::NAN);
     }
     out.extend_from_slice(&family.encode_length_delimited_to_vec());

@@ -1,19 +1,20 @@
-//! A line of OpenMetrics, as the encoders of this daemon write it: without a time.
+//! A line of OpenMetrics in the form that the encoders of this daemon write, which has no time.
 
 use super::message::LabelMessage;
 
-/// A line with a sample.
+/// A line that contains a sample.
 #[derive(Debug, PartialEq)]
 pub struct SampleLine {
     pub name: String,
     pub labels: Vec<LabelMessage>,
     pub value: f64,
-    /// The number as an integer, if it is one: counts of buckets have more digits than a float has.
+    /// The number as an integer, if it is an integer: counts of buckets can have more digits than a
+    /// float has.
     pub count: u64,
 }
 
 impl SampleLine {
-    /// Reads a line; `None` if it has no sample.
+    /// Parses a line; `None` if the line contains no sample.
     pub fn parse(line: &str) -> Option<Self> {
         let end = line.find(['{', ' '])?;
         let (name, rest) = line.split_at(end);
@@ -28,14 +29,14 @@ impl SampleLine {
         Some(Self { name: name.to_owned(), labels, value, count })
     }
 
-    /// Takes the label of this name out.
+    /// Removes the label of this name, and returns its value.
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.labels.iter().position(|label| label.name.as_deref() == Some(name))?;
         self.labels.remove(at).value
     }
 }
 
-/// Reads labels to their end, and returns them and the rest of the line.
+/// Parses labels up to their end, and returns them and the rest of the line.
 fn labels(mut rest: &str) -> Option<(Vec<LabelMessage>, &str)> {
     let mut labels = Vec::new();
     loop {

@@ -1,4 +1,5 @@
-//! The messages of `io.prometheus.client`, as far as a page needs them. Numbers of fields are those of its `metrics.proto`.
+//! The messages of `io.prometheus.client`, as far as a page needs them. The numbers of fields are those in `metrics.proto`
+//! of Prometheus.
 
 use prost::{Enumeration, Message};
 
@@ -47,14 +48,14 @@ pub struct LabelMessage {
     pub value: Option<String>,
 }
 
-/// `Gauge`, `Counter` and `Untyped`, which are written alike.
+/// The message for `Gauge`, `Counter` and `Untyped`, which have the same form.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct NumberMessage {
     #[prost(double, optional, tag = "1")]
     pub value: Option<f64>,
 }
 
-/// Buckets with bounds, and for native histograms the counts of buckets whose bounds are powers of two.
+/// Buckets with bounds. For native histograms there are also the counts of buckets whose bounds are powers of two.
 #[derive(Clone, PartialEq, Message)]
 pub struct HistogramMessage {
     #[prost(uint64, optional, tag = "1")]

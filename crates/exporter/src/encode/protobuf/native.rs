@@ -7,13 +7,13 @@
 
 use super::message::{BucketMessage, HistogramMessage, SpanMessage};
 
-/// Buckets of schema 0 end at powers of two.
+/// The schema whose buckets end at powers of two.
 const SCHEMA: i32 = 0;
-/// The largest distance of a slot's bounds from the expected ones, which follow from the first slot: bounds
-/// have been rounded.
+/// The largest relative difference between a slot's bound and the expected bound, which follows from the first slot:
+/// bounds are rounded.
 const TOLERANCE: f64 = 1e-9;
 
-/// Fills the native part of a histogram in, if its bounds are those of slots. Other histograms stay as they are.
+/// Fills in the native part of a histogram whose bounds are those of slots. Other histograms stay as they are.
 pub fn fill_in(histogram: &mut HistogramMessage) {
     let bounds: Vec<&BucketMessage> =
         histogram.buckets.iter().filter(|bucket| bucket.upper_bound().is_finite()).collect();
@@ -28,7 +28,7 @@ pub fn fill_in(histogram: &mut HistogramMessage) {
         })
         .collect();
     histogram.schema = Some(SCHEMA);
-    // Slot 0 also counts zeros; the next one begins where the bucket of zeros ends.
+    // Slot 0 also counts zeros. Slot 1 begins where the bucket of zeros ends.
     histogram.zero_threshold = Some(2_f64.powi(shift + 1));
     histogram.zero_count = counts.first().copied();
     let used = |slot: &usize| counts[*slot] > 0;
@@ -89,7 +89,7 @@ mod tests {
         // The bucket of 4 to 7 ends at 2^3, the bucket of 16 to 31 at 2^5.
         assert_eq!(bytes, (2.0, 4, Some((3, 3)), vec![3, -3, 5]));
         let seconds = native(&histogram(1e-9, &[0, 0, 0, 7]));
-        // 8 to 15 ns; 2^-26 s are 14.9 ns.
+        // The slot of 8 to 15 ns ends at 16 ns; 2^-26 s are 14.9 ns.
         assert_eq!(seconds, (2_f64.powi(-29), 0, Some((-26, 1)), vec![7]));
         assert_eq!(native(&histogram(1.0, &[9, 0])), (2.0, 9, None, vec![]));
     }

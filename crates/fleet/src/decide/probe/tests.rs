@@ -16,7 +16,8 @@ fn plan(help: &str, rollout: &str) -> FleetPlan {
     FleetPlan::new("flows", &spec, |_, _| unreachable!()).unwrap()
 }
 
-/// A fleet in which each message may be late, and each write but the first of a decision may be lost.
+/// A fleet in which each message may be late. Of the writes of a decision, all but the first may be
+/// lost.
 struct Fleet {
     nodes: BTreeMap<String, (BTreeMap<String, String>, Option<NodeReport>)>,
     status: FleetStatus,
@@ -34,7 +35,8 @@ impl Fleet {
         Self { nodes, status, assignment, seconds: 1_000_000, news, early: 0 }
     }
 
-    /// Decides once. A lost assignment is like an operator that ends in between.
+    /// Decides once. A lost assignment has the same effect as an operator that ends between the two
+    /// writes.
     fn decide(
         &mut self,
         plan: &FleetPlan,
@@ -189,7 +191,7 @@ fn people_stop_and_promote_steps() {
     fleet.decide(&it, 1, false, None, false);
     assert_eq!(fleet.status.conditions[1].message, why, "the reason stays");
     assert_eq!(fleet.having(&it.revision), 1);
-    // Another step than the present one is not promoted.
+    // Only the present step can be promoted.
     fleet.decide(&it, 1, false, Some("flows-0/canary"), false);
     assert_eq!(fleet.status.step.as_deref(), Some("canary"));
     let promoted = format!("{}/canary", it.revision);

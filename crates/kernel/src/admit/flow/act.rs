@@ -11,7 +11,7 @@ pub enum Act {
     WritesContext,
     /// The program writes through a register that has no value yet.
     WritesAnywhere,
-    /// The program has an atomic operation on an unaligned value.
+    /// The program has an atomic operation on a value whose address is not a multiple of its size.
     Unaligned,
     /// The program reads a structure of the kernel through a pointer to it.
     ReadsKernel,

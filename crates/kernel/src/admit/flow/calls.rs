@@ -176,7 +176,7 @@ impl Flow<'_> {
         let mut arguments = [AbstractValue::NUMBER; 5];
         let before = self.running;
         if callback.repeats != Some(CallCount::First) {
-            // The map, the key and the value.
+            // The called function gets the map, the key and the value.
             let walked = if callback.repeats.is_some() { state.get(1) } else { AbstractValue::MAP };
             let value = AbstractValue { unaligned: walked.unaligned, ..AbstractValue::HARMLESS };
             arguments[..3].copy_from_slice(&[walked, AbstractValue::HARMLESS, value]);

@@ -28,17 +28,17 @@ const MAX_EFFORT: usize = 4_000_000;
 /// The use that a format makes of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatUse {
-    /// It is shown.
+    /// The print shows the number.
     Shown,
-    /// The print shows this many bytes at this address; `None` for a text, which ends somewhere.
+    /// The print shows this many bytes at the address in the number; `None` for a text, which ends with NUL.
     Read(Option<i64>),
 }
 
 /// The conversions of the formats that are known, by the calls that print.
 pub type Formats = BTreeMap<InstructionIndex, Vec<FormatUse>>;
 
-/// Returns the conversions of each format in a linked program that is a constant of the source. If a call may
-/// have several formats, a number has the use that reveals more of it.
+/// Returns the conversions of each format of a linked program that is a constant of the source. If a call may
+/// have one of several formats, the result for a number is the use that reveals more of it.
 pub fn formats(program: &[bpf_insn], maps: &[MapPlan]) -> Formats {
     let prints: Vec<InstructionIndex> = prints(program).collect();
     if prints.is_empty() {
@@ -63,7 +63,7 @@ struct CodeBlocks {
     starts: Vec<InstructionIndex>,
     /// The last instructions of the blocks that lead to a block.
     before: HashMap<InstructionIndex, Vec<InstructionIndex>>,
-    /// The starts that more than the blocks before them lead to.
+    /// The starts of functions: calls lead there, in addition to the blocks in `before`.
     entries: HashSet<InstructionIndex>,
     /// The instructions that the search has gone through.
     effort: Cell<usize>,
@@ -123,7 +123,7 @@ impl CodeBlocks {
     ) -> Option<Vec<FormatUse>> {
         let mut all: Option<Vec<FormatUse>> = None;
         let (mut ways, mut open) = (0, vec![vec![at]]);
-        // A way lists the ends of blocks, beginning at the call's block.
+        // A way is a list of the ends of blocks, which begins with the call's block.
         while let Some(way) = open.pop() {
             ways += 1;
             if ways > WAYS {
@@ -154,7 +154,7 @@ impl CodeBlocks {
         known.registers[STACK] = FormatOperand::Stack(0);
         for (index, end) in way.iter().enumerate().rev() {
             let mut at = *self.starts.get(*end)?;
-            // The call itself comes after everything.
+            // In the block of the call (index 0), only the instructions before the call count.
             while at < *end || index > 0 && at == *end {
                 self.effort.set(self.effort.get() + 1);
                 if self.effort.get() > MAX_EFFORT {
@@ -191,7 +191,7 @@ enum FormatOperand {
     Value(usize, usize),
 }
 
-/// The knowledge after some consecutive instructions.
+/// The knowledge about registers and stack after some consecutive instructions.
 #[derive(Default)]
 struct KnownContent<'a> {
     registers: [FormatOperand; 11],
@@ -218,7 +218,7 @@ impl KnownContent<'_> {
                 };
             }
             Instruction::Function { to, .. } => self.registers[to] = FormatOperand::Anything,
-            // An extension of the sign makes another number.
+            // A move that extends the sign makes another number.
             Instruction::Load { to, .. } if insn.code & MODE == EXTENDED => {
                 self.registers[to] = FormatOperand::Anything;
             }
@@ -290,7 +290,7 @@ impl KnownContent<'_> {
 
     fn store(&mut self, to: Memory, value: FormatOperand) {
         let FormatOperand::Stack(base) = self.registers[to.base] else {
-            // The address may be one of the stack.
+            // The address may be an address in the stack.
             self.stack.clear();
             return;
         };

@@ -12,11 +12,12 @@ pub const ROUNDS: u32 = 3;
 
 /// The states that the analysis has reached in one function.
 pub struct ReachedStates {
-    /// The starts of loops. What grows with each round of a loop ends there.
+    /// The starts of loops. Numbers that grow with each round of a loop become unknown there.
     heads: Rc<HashSet<InstructionIndex>>,
-    /// Each with the number of times that the analysis has followed it.
+    /// The state at each start of a block, with the number of times that the analysis has followed it.
     states: HashMap<InstructionIndex, (MachineState, u32)>,
-    /// The starts whose states the analysis has not followed yet. The lowest is taken first, because most jumps lead forwards.
+    /// The starts whose states the analysis has not followed yet. The analysis takes the lowest start first, because most
+    /// jumps lead forwards.
     open: BTreeSet<InstructionIndex>,
 }
 

@@ -16,7 +16,7 @@ pub const FRAME: i64 = 512;
 pub struct StackFrame {
     /// The first instruction of the function that has the frame.
     pub entry: InstructionIndex,
-    /// The slots that may hold something else than a number, by their distance from the frame's end in bytes.
+    /// The slots that may contain something other than a number, by their distance from the frame's end in bytes.
     pub slots: BTreeMap<i64, AbstractValue>,
     /// The bytes that may be a part of an address.
     pub told: ByteSet,
@@ -39,13 +39,13 @@ impl StackFrame {
 
     pub fn load(&self, bytes: FrameBytes, size: i64) -> AbstractValue {
         let told = if self.told.has(bytes) { AbstractValue::ADDRESS } else { AbstractValue::NONE };
-        // The kernel gives back a pointer only from eight bytes.
+        // A read gives a pointer only if it reads all eight bytes of a slot.
         let value = match bytes.slot() {
             _ if size != SLOT => AbstractValue::NUMBER,
             Some(slot) => self.get(slot),
             None => bytes.slots().map(|slot| self.get(slot)).fold(AbstractValue::NUMBER, AbstractValue::join),
         };
-        // A value that may be a pointer counts as a pointer in any case.
+        // The analysis treats a value that may be a pointer like a pointer.
         if value.may_be_pointer() { value } else { value.join(told) }
     }
 
@@ -58,7 +58,7 @@ impl StackFrame {
         if surely {
             self.unwritten.set(bytes, false);
         }
-        // The kernel keeps a pointer only in eight bytes.
+        // A write keeps a pointer only if it writes all eight bytes of a slot.
         let value = if size == SLOT { value.without_constant() } else { AbstractValue::NUMBER };
         match bytes.slot() {
             Some(slot) if surely && size == SLOT => {
@@ -68,7 +68,7 @@ impl StackFrame {
         }
     }
 
-    /// A slot that holds no pointer reads as a number.
+    /// Returns the content of a slot. A slot that contains no pointer reads as a number.
     pub fn get(&self, slot: i64) -> AbstractValue {
         self.slots.get(&slot).copied().unwrap_or(AbstractValue::NUMBER)
     }
@@ -106,7 +106,7 @@ impl ByteSet {
         }
     }
 
-    /// Adds the bytes of `other`. Returns false if they were there.
+    /// Adds the bytes of `other`. Returns false if the set contained all of them before.
     pub fn join(&mut self, other: Self) -> bool {
         let before = *self;
         self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word |= other);
@@ -114,7 +114,7 @@ impl ByteSet {
     }
 }
 
-/// The bytes of a frame that an access may touch, by their distance from its end.
+/// The bytes of a frame that an access may touch, by their distance from the frame's end.
 #[derive(Clone, Copy)]
 pub struct FrameBytes {
     pub first: i64,
@@ -134,7 +134,7 @@ impl FrameBytes {
         if first >= -FRAME && end <= 0 { Self { first, end } } else { Self::ALL }
     }
 
-    /// Returns the slot of these bytes.
+    /// Returns the slot that these bytes fill exactly; `None` if they do not.
     pub fn slot(self) -> Option<i64> {
         (self.first % SLOT == 0 && self.end - self.first == SLOT).then_some(self.first)
     }

@@ -35,7 +35,8 @@ pub fn load_map(to: u8, map: i32) -> [bpf_insn; 2] {
     [raw(0x18, to, 1, 0, map), raw(0, 0, 0, 0, 0)]
 }
 
-/// Returns what `body` does, with the context in R6, the packet in R7, its end in R8 and the value of a map in R9.
+/// Returns the acts of `body`, which begins with the context in R6, the packet in R7, the packet's end in R8 and
+/// the value of a map in R9.
 pub fn of(kind: ProgramKind, body: &[bpf_insn]) -> Vec<Act> {
     let data = if kind.has_skb() { 76 } else { 0 };
     let find = [mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), jump_eq(0, 0, -1), mov(9, 0)];
@@ -67,13 +68,13 @@ fn a_structure_of_the_kernel_is_not_read() {
     {
         refused(&[&load_map(1, 0)[..], &[mov_imm(3, 1), load_or_add]].concat(), &Act::ReadsMap);
     }
-    // Through a slot of the stack, and of the map in a map.
+    // The pointers pass through a slot of the stack. The inner map of a map of maps counts as a map.
     let spilled = [store(8, 10, -16, 1), load(8, 2, 10, -16), load(8, 3, 2, 0)];
     refused(&[&load_map(1, 0)[..], &spilled].concat(), &Act::ReadsMap);
     let inner = [mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), load(8, 3, 0, 0)];
     refused(&[&load_map(1, 2)[..], &inner].concat(), &Act::ReadsMap);
     admitted(&[&load_map(1, 1)[..], &inner].concat());
-    // The map that a function gets for each entry.
+    // The map that a called function gets for each entry of the map.
     let callback = |read: bpf_insn| {
         let call = [&load_map(1, 0)[..], &load_function(2, 6), &[mov_imm(3, 0), mov_imm(4, 0)]].concat();
         let end = [call_helper(FOR_EACH), mov_imm(0, 0), exit(), read, mov_imm(0, 0), exit()];
@@ -97,7 +98,7 @@ fn an_address_is_not_stored() {
         for operation in [0xe1, 0x00, 0x01] {
             refused(&[mov(3, pointer), raw(0xdb, 9, 3, 0, operation)], &Act::StoresAddress);
         }
-        // Values made of the pointer: shifted, masked, mixed, as 32 bits.
+        // The values come from the pointer: shifted, masked, mixed, or reduced to 32 bits.
         for made in
             [raw(0x77, 3, 0, 0, 1), raw(0x57, 3, 0, 0, 0xff), raw(0xa7, 3, 0, 0, 5), raw(0x67, 3, 0, 0, 3)]
         {
@@ -109,7 +110,7 @@ fn an_address_is_not_stored() {
             &Act::StoresAddress,
         );
         refused(&[mov_imm(3, 1), compute(0xa7, 3, pointer), store(1, 9, 0, 3)], &Act::StoresAddress);
-        // A part of a slot, and a slot that was overwritten in part.
+        // A part of a slot, and a slot that the program has overwritten in part.
         for (size, offset) in [(1, -9), (2, -14), (4, -16), (4, -12), (8, -20)] {
             let parts = [store_number(8, 10, -24, 0), store(8, 10, -16, pointer), load(size, 3, 10, offset)];
             refused(&[&parts[..], &[store(8, 9, 0, 3)]].concat(), &Act::StoresAddress);
@@ -130,11 +131,12 @@ fn an_address_is_not_stored() {
     refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
     let [first, second] = load_function(3, 0);
     refused(&[first, second, store(8, 9, 0, 3)], &Act::StoresAddress);
-    // The choice of the counter within a value.
+    // The number chooses the counter within a value.
     let index = [mov(3, 6), raw(0x57, 3, 0, 0, 8), mov(4, 9), compute(0x07, 4, 3)];
     refused(&[&index[..], &[store_number(8, 4, 0, 1)]].concat(), &Act::StoresAddress);
     refused(&[&index[..], &[mov_imm(3, 1), raw(0xdb, 4, 3, 0, 0)]].concat(), &Act::StoresAddress);
-    // The distance between different things, and a length after the addition of an address.
+    // The first number is the distance between two different objects; the second is a length, to which an
+    // address was added.
     refused(&[mov(3, 7), subtract(3, 9), store(8, 9, 0, 3)], &Act::StoresAddress);
     let moved = [mov(3, 9), raw(0x57, 3, 0, 0, 7), mov(4, 7), compute(0x07, 4, 3), subtract(4, 7)];
     refused(&[&moved[..], &[store(8, 9, 0, 4)]].concat(), &Act::StoresAddress);
@@ -143,7 +145,7 @@ fn an_address_is_not_stored() {
 #[test]
 fn a_length_is_stored() {
     admitted(&[mov(3, 8), subtract(3, 7), store(8, 9, 0, 3)]);
-    // With 32 bits, as for a source that subtracts fields of the context.
+    // The program uses 32 bits, as a source that subtracts fields of the context does.
     admitted(&[mov(3, 8), compute(0x14, 3, 7), store(8, 9, 0, 3)]);
     admitted(&[compute(0xb4, 3, 8), compute(0xb4, 4, 7), compute(0x14, 3, 4), store(4, 9, 0, 3)]);
     admitted(&[compute(0xb4, 3, 8), raw(0x04, 3, 0, 0, -14), compute(0x14, 3, 7), store(4, 9, 0, 3)]);
@@ -171,13 +173,14 @@ fn a_number_by_way_of_a_pointer_is_a_number() {
     };
     admitted(&by_way(7, 7));
     admitted(&by_way(8, 7));
-    // Differences of different things: the context, the packet, the values of a map, and the stack.
+    // The differences are those of different objects: the context, the packet, the values of a map, and the
+    // stack.
     for (one, other) in
         [(7, 6), (6, 7), (7, 9), (9, 7), (9, 9), (7, 10), (10, 8), (6, 9), (9, 6), (10, 6), (9, 10)]
     {
         refused(&by_way(one, other), &Act::StoresAddress);
     }
-    // A pointer less a number is still a pointer.
+    // A pointer minus a number is still a pointer.
     refused(&[mov(3, 7), add_imm(3, -64), store(8, 9, 0, 3)], &Act::StoresAddress);
     refused(&[load(4, 4, 7, 0), mov(3, 7), subtract(3, 4), store(8, 9, 0, 3)], &Act::StoresAddress);
 }
@@ -192,23 +195,24 @@ fn the_distance_between_two_places_of_a_packet_is_an_address() {
     };
     let again = |to: u8| load(4, to, 6, 76);
     for less in [subtract(3, 4), compute(0x14, 3, 4)] {
-        // R3 to R5 are lost in the call.
+        // The call makes R3 to R5 unusable.
         let kept = [store(8, 10, -16, 8), store(8, 10, -24, 7)];
         let back = [load(8, 3, 10, -16), load(8, 4, 10, -24)];
         assert_eq!(stored(&[&kept[..], &pull, &back].concat(), less), []);
         assert_eq!(stored(&[&kept[..], &pull, &pull, &back].concat(), less), []);
-        // One pointer from before and one from after the move, also if a called function moves the packet.
+        // One pointer is from before the move of the packet and one from after it, also if a called function
+        // moves the packet.
         for pull in [&pull[..], &[mov(1, 6), call_subprogram(6)]] {
             let mixed = [&kept[..], pull, &[load(8, 3, 10, -16), again(4)]].concat();
             assert_eq!(stored(&mixed, less), [Act::StoresAddress]);
             let mixed = [&kept[..], pull, &[mov(4, 8), again(3)]].concat();
             assert_eq!(stored(&mixed, less), [Act::StoresAddress]);
         }
-        // Two pointers from before a move, but from different moves.
+        // Two pointers are from before different moves of the packet.
         let two = [&pull[..], &[again(4), store(8, 10, -24, 4)], &pull, &back].concat();
         assert_eq!(stored(&[&kept[..1], &two].concat(), less), [Act::StoresAddress]);
     }
-    // A call in a loop makes pointers stale again that it has made stale before.
+    // A call in a loop makes pointers stale again that the same call has made stale in an earlier round.
     let around = [
         &pull[..],
         &[load(8, 3, 10, -24), store(8, 10, -32, 3), load(8, 3, 10, -16), store(8, 10, -24, 3)],
@@ -246,7 +250,7 @@ fn an_address_is_not_shown() {
     let print = |value: bpf_insn| [mov(1, 9), mov_imm(2, 8), value, call_helper(PRINTK)];
     admitted(&print(load(4, 3, 7, 0)));
     refused(&print(mov(3, 7)), &shows("bpf_trace_printk"));
-    // A distance that a register holds is as good as one in the instruction.
+    // A distance in a register works like a distance in the instruction.
     let moved = [mov(5, 10), mov_imm(4, -16), add(5, 4), store(8, 5, 0, 7)];
     admitted(&update(&[&moved[..], &[store_number(8, 5, 0, 0)]].concat()));
     refused(&update(&moved), &shows("bpf_map_update_elem"));
@@ -284,7 +288,7 @@ fn slots_are_cleared_that_may_be_read_before_they_are_written() {
     {
         assert_eq!(unwritten(Xdp, &[load(size, 3, 10, offset)]), slots(expected));
     }
-    // A part was written.
+    // The program has written a part of the slot.
     let part = store_number(4, 10, -16, 0);
     assert_eq!(unwritten(Xdp, &[part, load(8, 3, 10, -16)]), slots(&[-16]));
     assert_eq!(unwritten(Xdp, &[part, load(4, 3, 10, -16)]), slots(&[]));
@@ -311,7 +315,7 @@ fn slots_are_cleared_that_may_be_read_before_they_are_written() {
 fn what_may_be_a_pointer_is_compared() {
     admitted(&[raw(0x2d, 7, 8, 0, 0), raw(0x15, 9, 0, 0, 0), raw(0x55, 7, 0, 0, 0)]);
     admitted(&[load(4, 3, 7, 0), raw(0x25, 3, 0, 0, 1000)]);
-    // The part of the program that wrote to the slot last is not known.
+    // The analysis does not know which part of the program wrote to the slot last.
     let slot = [jump_eq(3, 0, 1), store(8, 10, -16, 7), load(8, 4, 10, -16), raw(0x25, 4, 0, 0, 1000)];
     admitted(&[&[load(4, 3, 7, 0), store(8, 10, -16, 3)][..], &slot].concat());
 }
@@ -330,12 +334,12 @@ fn no_entries_are_added_to_a_map_that_is_walked_through() {
     let inner = [&load_map(1, 2)[..], &[mov(2, 10), add_imm(2, -8), call_helper(LOOKUP), mov(1, 0)]].concat();
     let adds = [Act::AddsToWalk("bpf_map_update_elem".into())];
     assert_eq!(walk(&load_map(1, 1), &load_map(1, 1), UPDATE), adds);
-    // The map of the function, and a map that may be the same.
+    // The map of the called function, and a map that may be the same map.
     assert_eq!(walk(&load_map(1, 1), &[], UPDATE), adds);
     assert_eq!(walk(&load_map(1, 3), &inner, UPDATE), adds);
     assert_eq!(walk(&inner, &load_map(1, 3), UPDATE), adds);
     assert_eq!(walk(&inner, &inner, UPDATE), adds);
-    // Other maps, maps that do not grow, and other changes.
+    // Other maps, maps that do not grow, and other changes than additions.
     assert_eq!(walk(&load_map(1, 1), &load_map(1, 3), UPDATE), []);
     assert_eq!(walk(&load_map(1, 1), &inner, UPDATE), []);
     assert_eq!(walk(&load_map(1, 0), &load_map(1, 0), UPDATE), []);

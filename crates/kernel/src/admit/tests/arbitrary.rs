@@ -68,7 +68,7 @@ proptest! {
 #[test]
 fn the_analysis_ends() {
     const LONGEST: usize = 1_000_000;
-    // Each branch doubles the number of ways.
+    // Each branch doubles the number of paths through the program.
     let ways = |body: [bpf_insn; 2]| {
         let mut program = vec![mov_imm(0, 0)];
         while program.len() < LONGEST - 4 {
@@ -85,7 +85,7 @@ fn the_analysis_ends() {
     }
     loops.push(exit());
     conduct(&loops, ProgramKind::Xdp, &[]);
-    // Functions that call the next one twice, with another argument each time.
+    // Functions that each call the next function twice, with a different argument each time.
     let mut calls = Vec::new();
     for _ in 0..300 {
         calls.extend([add_imm(1, 1), raw(0x85, 0, 1, 0, 3), mov(1, 10), raw(0x85, 0, 1, 0, 1), exit()]);

@@ -46,7 +46,7 @@ fn a_damaged_object_is_refused_or_judged() {
         let mut damaged = object.clone();
         match random.below(8) {
             0 => damaged.truncate(random.below(object.len())),
-            // The headers, where a byte changes most.
+            // The headers of the object, in which a changed byte has the largest effect.
             1 => damaged[random.below(64)] = random.next() as u8,
             2 => {
                 let headers = damaged.len().saturating_sub(64 * 20);
@@ -65,7 +65,7 @@ fn a_damaged_object_is_refused_or_judged() {
     assert!((admitted.count() as u64) < count);
 }
 
-/// Compilers sort these records.
+/// Compilers sort these records by the offset of the instruction.
 #[test]
 fn records_of_lines_may_stand_in_any_order() {
     let (plan, objects, _) =
@@ -74,7 +74,7 @@ fn records_of_lines_may_stand_in_any_order() {
     let last = function.instructions.len() - 1;
     let first = objects[0].position(&function, 0);
     assert!(first.is_some());
-    // Now all other records stand before the first one.
+    // Move all other records before the first one.
     function.line_info.line_info[0].insn_off = u32::MAX;
     assert_eq!(objects[0].position(&function, last), first);
 }

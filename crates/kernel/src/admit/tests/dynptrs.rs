@@ -1,4 +1,4 @@
-//! Dynptrs of packets: a value that is read through one is not an address, but the dynptr has one.
+//! Dynptrs of packets: a value that is read through a dynptr is not an address, but the dynptr itself contains an address.
 
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::ProgramKind::Tc;
@@ -21,7 +21,8 @@ fn call(name: &str) -> bpf_insn {
     call_helper(function.number as i32)
 }
 
-/// The effect of `body`, with the context in R6, the value of a map in R9, and at -32 in the stack a dynptr of the packet.
+/// Returns the acts of `body`, which begins with the context in R6, the value of a map in R9, and a dynptr of the packet
+/// at -32 in the stack.
 fn of(body: &[bpf_insn]) -> Vec<Act> {
     let find = [
         mov(6, 1),
@@ -43,7 +44,7 @@ fn make() -> [bpf_insn; 5] {
     [mov(1, 6), mov_imm(2, 0), mov(3, 10), add_imm(3, -32), call("bpf_dynptr_from_skb")]
 }
 
-/// R0 is a pointer to 8 bytes of the packet, or to the buffer at -48.
+/// Returns a call after which R0 points to 8 bytes of the packet, or to the buffer at -48.
 fn slice(name: &str) -> Vec<bpf_insn> {
     let arguments =
         [mov(1, 10), add_imm(1, -32), mov_imm(2, 14), mov(3, 10), add_imm(3, -48), mov_imm(4, 8), call(name)];
@@ -54,7 +55,7 @@ fn read() -> Vec<bpf_insn> {
     slice("bpf_dynptr_slice")
 }
 
-/// Leaves a dynptr of a buffer's record on the stack.
+/// Leaves on the stack a dynptr of a record in a ring buffer.
 fn reserve(at: i32) -> Vec<bpf_insn> {
     let map = [raw(0x18, 1, 1, 0, 0), raw(0, 0, 0, 0, 0)];
     let rest = [mov_imm(2, 8), mov_imm(3, 0), mov(4, 10), add_imm(4, at), call_helper(RINGBUF_RESERVE)];
@@ -85,7 +86,7 @@ fn written(name: &str) -> Act {
 #[test]
 fn bytes_of_the_packet_are_read_and_stored() {
     assert_eq!(of(&[&read()[..], &[load(8, 1, 0, 0), store(8, 9, 0, 1)]].concat()), []);
-    // The read goes through a copy to a buffer, or without a buffer.
+    // The program reads through a copy in a buffer, or without a buffer.
     let copy = [
         mov(1, 10),
         add_imm(1, -48),
@@ -113,7 +114,7 @@ fn nothing_is_written_through_a_slice() {
     let through = [&slice("bpf_dynptr_slice_rdwr")[..], &[store_number(1, 0, 0, 7)]].concat();
     assert_eq!(of(&through), [change(), Act::WritesPacket]);
     assert_eq!(of(&[&at(-32)[..], &write()].concat()), [written("bpf_dynptr_write")]);
-    // The packet itself as the buffer.
+    // The program passes the packet itself as the buffer.
     let into = [
         load(4, 3, 6, 76),
         mov(1, 10),
@@ -130,11 +131,12 @@ fn nothing_is_written_through_a_slice() {
 fn a_dynptr_is_the_packets_only_where_it_was_made_of_it() {
     let refused = || [written("bpf_dynptr_write")];
     assert_eq!(of(&[&reserve(-64)[..], &at(-64), &write()].concat()), []);
-    // A reserved dynptr in place of the packet's, and the packet's in place of a reserved one.
+    // The program makes a reserved dynptr in place of the packet's dynptr, and the packet's dynptr in place of a reserved
+    // one.
     assert_eq!(of(&[&reserve(-32)[..], &at(-32), &write()].concat()), []);
     let again = [&reserve(-32)[..], &make(), &at(-32), &write()].concat();
     assert_eq!(of(&again), refused());
-    // A dynptr beside the packet's does not overwrite it.
+    // The new dynptr is beside the packet's dynptr, and does not overwrite it.
     assert_eq!(of(&[&reserve(-48)[..], &at(-32), &write()].concat()), refused());
     // A branch chooses one of two pointers, or one of two dynptrs in the same place.
     let either = [&reserve(-64)[..], &at(-64), &[jump_eq(6, 0, 2)], &at(-32), &write()].concat();
@@ -142,7 +144,7 @@ fn a_dynptr_is_the_packets_only_where_it_was_made_of_it() {
     let one = reserve(-32);
     let same = [&[jump_eq(6, 0, one.len() as i16)], &one[..], &at(-32), &write()].concat();
     assert_eq!(of(&same), refused());
-    // An unknown place may be any.
+    // A dynptr at an unknown place may be any dynptr.
     let unknown = [&reserve(-64)[..], &at(-64), &[load(8, 1, 9, 0), add(7, 1)], &write()].concat();
     assert_eq!(of(&unknown), refused());
 }
@@ -167,7 +169,7 @@ fn a_slice_that_is_none_any_more_tells_an_address() {
     for between in [&[][..], &moved, &make(), &[store_number(8, 10, -32, 0)]] {
         assert_eq!(of(&kept(between)), [Act::StoresAddress], "{between:?}");
     }
-    // If the slice is the buffer, its distance from the packet is a distance from the stack.
+    // If the slice is the buffer, its distance from the packet is the distance between the stack and the packet.
     let distance = [load(4, 8, 6, 76), subtract(7, 8)];
     assert_eq!(of(&kept(&distance)), [Act::StoresAddress]);
     // The slice reads the bytes that the program puts into the buffer.

@@ -20,11 +20,11 @@ const FRAMES: usize = 2;
 #[derive(Debug, Default)]
 struct Figures {
     made: u64,
-    /// Admitted, accepted by the kernel and run.
+    /// The programs that were admitted, that the kernel accepted, and that ran.
     admitted: u64,
-    /// Refused by the analysis although the kernel accepted and ran the program.
+    /// The programs that the analysis refused although the kernel accepted and ran them.
     refused: u64,
-    /// The number of refused programs that changed a frame.
+    /// The refused programs that changed a frame.
     changed: u64,
     not_accepted: u64,
 }
@@ -74,7 +74,8 @@ fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<Vec<u8>> {
 fn frame(random: &mut Random) -> Vec<u8> {
     let length = AREA as usize + random.below(200);
     let mut frame: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-    // An IPv4 packet for another host: the kernel looks at this much before it runs a TC program.
+    // An IPv4 packet for another host: the kernel reads this much of a packet before it runs a TC
+    // program.
     frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
     frame
 }
@@ -113,7 +114,8 @@ fn programs_that_are_admitted_change_no_frame() {
         }
     }
     println!("{figures:?}");
-    // The generator makes writes: without the analysis many programs would fail above.
+    // The generator must make programs that write: without the analysis many of them would change a
+    // frame.
     assert!(figures.changed * 3 > figures.refused, "{figures:?}");
     assert!(figures.refused * 4 > figures.admitted, "{figures:?}");
 }

@@ -19,7 +19,7 @@ pub const AREA: i16 = 64;
 /// The most bytes of one access.
 const ACCESS: i16 = 8;
 
-/// Random numbers that a seed repeats (splitmix64).
+/// Random numbers (splitmix64). The same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -44,7 +44,7 @@ impl Random {
     }
 }
 
-/// The knowledge of the generator about a register or slot.
+/// The content of a register or slot, as far as the generator knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
     Nothing,
@@ -66,7 +66,8 @@ pub struct Generator<'a> {
     code: Vec<bpf_insn>,
     registers: [Holds; 10],
     slots: [Holds; SLOTS],
-    /// The calls of each subprogram: their places, and whether they only take its address.
+    /// The calls of each subprogram: the places of the calls, and whether an instruction only takes the
+    /// subprogram's address.
     calls: Vec<(usize, Subprogram, bool)>,
     /// The stores that are still to be made.
     stores: usize,
@@ -83,9 +84,9 @@ enum Subprogram {
     Puts,
     /// Exchanges the slots at R1 and R2.
     Swaps,
-    /// Is called back with the address of the first slot in R2, and exchanges slots.
+    /// Exchanges slots. `bpf_loop` calls this function, with the address of the first slot in R2.
     TurnsRound,
-    /// Is called back with the address of the first slot in R2, and writes through it.
+    /// Writes through a pointer. `bpf_loop` calls this function, with the address of the first slot in R2.
     WritesThrough,
 }
 
@@ -142,7 +143,7 @@ impl Generator<'_> {
             jump_eq(0, 0, 3),
             load(4, 7, 6, data),
             load(4, 2, 6, data + 4),
-            // Over the exit.
+            // Jumps over the exit.
             raw(0x05, 0, 0, 2, 0),
             mov_imm(0, 0),
             exit(),
@@ -237,7 +238,7 @@ impl Generator<'_> {
         self.registers[usize::from(register)] = holds;
     }
 
-    /// Notes that a call has taken R1 to R5.
+    /// Notes that a call has made R1 to R5 unusable.
     fn called(&mut self) {
         self.registers[..=5].fill(Holds::Nothing);
     }
@@ -334,7 +335,8 @@ impl Generator<'_> {
         self.set(to, Holds::Pointer(offset + distance));
     }
 
-    /// Adds a number that only the run knows to a pointer. The kernel then asks for the packet's end again.
+    /// Adds a number to a pointer that only the run of the program knows. The kernel then demands another
+    /// comparison with the packet's end.
     fn wander(&mut self) {
         let Some((from, offset)) = self.pointer() else { return };
         if offset + 3 > AREA - ACCESS {

@@ -10,7 +10,8 @@ mod ranges;
 mod rules;
 mod work;
 
-/// Returns the number of repetitions: `usual` times `TWINPROBE_SCALE`, or `full` if that is `full`.
+/// Returns the number of repetitions: `usual` times `TWINPROBE_SCALE`, or `full` if
+/// `TWINPROBE_SCALE` is `full`.
 fn scaled(usual: u64, full: u64) -> u64 {
     match std::env::var("TWINPROBE_SCALE").as_deref() {
         Ok("full") => full,
@@ -19,7 +20,7 @@ fn scaled(usual: u64, full: u64) -> u64 {
     }
 }
 
-/// Returns random numbers that `TWINPROBE_SEED` repeats.
+/// Returns random numbers. The same `TWINPROBE_SEED` gives the same numbers.
 fn random() -> generator::Random {
     let seed = std::env::var("TWINPROBE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| std::process::id().into());

@@ -1,4 +1,5 @@
-//! Buffers on the stack whose size or index is not a constant: pointers beside them count where the buffer may reach them.
+//! Buffers on the stack whose size or index is not a constant: a pointer beside a buffer counts as shown if the size or
+//! the index may reach it.
 
 use aya_obj::generated::bpf_insn;
 use twinprobe_ebpf_common::hook::ProgramKind::Tc;
@@ -18,7 +19,7 @@ const AT_MOST_LOW_SIGNED: u8 = 0xd6;
 /// A load of 32 bits that extends the sign.
 const LOAD_SIGNED: u8 = 0x81;
 
-/// Leads `register` to a buffer of 40 bytes. A pointer is behind the buffer.
+/// Puts the address of a buffer of 40 bytes into `register`. A pointer comes after the buffer.
 fn buffer(register: u8) -> [bpf_insn; 3] {
     [store(8, 10, -24, 6), mov(register, 10), add_imm(register, -64)]
 }
@@ -52,7 +53,7 @@ fn a_size_counts_with_its_limit() {
         let three = [load(4, 3, 9, 0), raw(AT_MOST, 3, 0, 1, 40), mov_imm(3, 40)];
         shown(&[&[before][..], &three, &[raw(code, 3, 5, 1, 0), mov(5, 3)]].concat())
     };
-    // R3 is greater than R5, or takes its place.
+    // R3 is greater than R5, or else takes the value of R5.
     admitted(&smaller(low, 0x2d));
     admitted(&smaller(wide, 0x2d));
     admitted(&smaller(low, 0x2e));
@@ -60,14 +61,14 @@ fn a_size_counts_with_its_limit() {
     refused(&smaller(wide, 0x2e), &shows);
     refused(&smaller(wide, 0x6d), &shows);
     refused(&smaller(low, 0xad), &shows);
-    // A comparison of one half, or with a sign, limits only what can be no larger number.
+    // A comparison of 32 bits, or with a sign, limits only numbers that can't be larger.
     refused(&limited(wide, AT_MOST_LOW, 40), &shows);
     refused(&limited(low, AT_MOST_LOW_SIGNED, 40), &shows);
     refused(&limited(wide, AT_MOST_SIGNED, 40), &shows);
     refused(&limited(raw(LOAD_SIGNED, 5, 9, 0, 0), AT_MOST_SIGNED, 40), &shows);
-    // The limit is from before an addition.
+    // The program has compared the size before it adds to it.
     refused(&shown(&[low, raw(AT_MOST, 5, 0, 1, 40), mov_imm(5, 40), add_imm(5, 8)]), &shows);
-    // A number from a pointer.
+    // The number comes from a pointer.
     refused(&shown(&[raw(0xbc, 5, 6, 0, 0), raw(AT_MOST, 5, 0, 1, 40), mov_imm(5, 40)]), &shows);
 }
 
@@ -82,17 +83,17 @@ fn a_limit_of_a_copy_is_one_of_the_size() {
     admitted(&compared(&[low, copy]));
     admitted(&compared(&[wide, copy]));
     admitted(&compared(&[low, half]));
-    // The copy of a copy, which is not a copy any more itself.
+    // The size is a copy of a copy, and the first copy has changed since.
     admitted(&compared(&[wide, mov(2, 5), mov(3, 2), mov_imm(2, 0)]));
-    // One half, or a half with its sign, is no copy.
+    // A copy of 32 bits, with or without its sign, is not a copy of the number.
     refused(&compared(&[wide, half]), &shows);
     refused(&compared(&[wide, raw(0xbf, 3, 5, 32, 0)]), &shows);
-    // One of them has changed, or there is a copy on one way only.
+    // The size or its copy has changed, or the copy was made on only one path.
     refused(&compared(&[low, copy, add_imm(5, 8)]), &shows);
     refused(&compared(&[low, copy, add_imm(3, 8)]), &shows);
     refused(&compared(&[low, copy, load(4, 5, 9, 8)]), &shows);
     refused(&compared(&[low, load(4, 3, 9, 8), jump_set(5, 1, 1), copy]), &shows);
-    // The number of a pointer.
+    // The number is the address in a pointer.
     refused(&compared(&[raw(0xbc, 5, 6, 0, 0), copy]), &shows);
 }
 
@@ -105,7 +106,7 @@ fn an_index_counts_with_its_limit() {
     admitted(&read(&[number, raw(0x57, 3, 0, 0, 31)]));
     refused(&read(&[number, raw(0x57, 3, 0, 0, 63)]), &Act::StoresAddress);
     refused(&read(&[number]), &Act::StoresAddress);
-    // In a loop.
+    // The index grows in a loop.
     let turns = |most: i32| {
         let read = [mov(4, 10), add_imm(4, -64), add(4, 3), load(1, 5, 4, 0), store(1, 9, 0, 5)];
         let turn =
@@ -116,7 +117,7 @@ fn an_index_counts_with_its_limit() {
     refused(&turns(41), &Act::StoresAddress);
 }
 
-/// Bytes may be fewer than their limit: the others stay as they were.
+/// A call may write fewer bytes than the limit: the other bytes stay as they were.
 #[test]
 fn a_limit_is_not_a_size() {
     let load_bytes = |size: &[bpf_insn]| {

@@ -28,7 +28,7 @@ const OPERATIONS: [Operation; 7] = [
     Operation::Other,
 ];
 
-/// Returns the acts of a program that begins with the packet in R7, its end in R8 and the context in R6.
+/// Returns the acts of `body`, which begins with the packet in R7, the packet's end in R8 and the context in R6.
 fn of(kind: ProgramKind, body: &[bpf_insn]) -> BTreeMap<usize, Act> {
     let data = if kind.has_skb() { 76 } else { 0 };
     let mut program = vec![mov(6, 1), load(4, 7, 6, data), load(4, 8, 6, data + 4)];
@@ -40,8 +40,8 @@ fn only(at: usize, act: Act) -> BTreeMap<usize, Act> {
     BTreeMap::from([(at, act)])
 }
 
-/// Returns the places of atomic operations that can't be run if these maps have unaligned values. The program looks up
-/// an entry of map 0, and then runs `body` with the entry's address in R0.
+/// Returns the indices of atomic operations that this machine can't run if these maps have unaligned values. The
+/// program looks up an entry of map 0, and then runs `body` with the entry's address in R0.
 fn unaligned(maps: &[usize], body: &[bpf_insn]) -> Vec<usize> {
     let start = [raw(0x18, 1, 1, 0, 0), raw(0, 0, 0, 0, 0), mov(2, 10), add_imm(2, -8), call_helper(1)];
     let end = [mov_imm(0, 0), exit()];
@@ -57,13 +57,13 @@ fn an_atomic_operation_is_refused_where_a_value_may_be_unaligned() {
     let count = [jump_eq(0, 0, 2), mov_imm(1, 1), atomic_add_u64(0, 0, 1)];
     assert_eq!(unaligned(&[0], &count), [2]);
     assert!(unaligned(&[1], &count).is_empty());
-    // Through a slot of the stack, and beside the start of the value.
+    // The address passes through a slot of the stack, or points behind the start of the value.
     let spilled = [store(8, 10, -16, 0), load(8, 3, 10, -16), add_imm(3, 8), atomic_add_u64(3, 0, 1)];
     assert_eq!(unaligned(&[0], &spilled), [3]);
-    // A value of a map in the map.
+    // A value in the inner map of a map of maps.
     let inner = [mov(1, 0), mov(2, 10), add_imm(2, -8), call_helper(1), atomic_add_u64(0, 0, 7)];
     assert_eq!(unaligned(&[0], &inner), [4]);
-    // Other operations on the value, and operations on numbers from it.
+    // Operations that are not atomic, and operations on numbers that were read from the value.
     let plain = [load(8, 3, 0, 0), store(8, 0, 0, 3), store(8, 10, -16, 3), atomic_add_u64(10, -16, 3)];
     assert!(unaligned(&[0], &plain).is_empty());
 }
@@ -98,10 +98,10 @@ fn a_store_is_refused_where_the_packet_may_be() {
         // A number plus a pointer is a pointer; the difference of two pointers is a number.
         refused(&[mov_imm(3, 4), add(3, 7), store_number(1, 3, 0, 1)], 2);
         admitted(&[subtract(8, 7), add(8, 10), store_number(8, 8, -8, 1)]);
-        // Through a slot of the stack, whole or in part, and through an overwritten slot.
+        // The address passes through a slot of the stack: whole, in part, and through an overwritten slot.
         refused(&[store(8, 10, -8, 7), load(8, 3, 10, -8), store_number(1, 3, 0, 1)], 2);
         admitted(&[store(8, 10, -8, 7), store(8, 10, -8, 10), load(8, 3, 10, -8), store_number(1, 3, 0, 1)]);
-        // An address in the stack that depends on the path through the program.
+        // The address in the stack depends on the path through the program.
         refused(
             &[
                 mov(2, 10),
@@ -113,7 +113,7 @@ fn a_store_is_refused_where_the_packet_may_be() {
             ],
             5,
         );
-        // One slot is perhaps overwritten, the other partly.
+        // The program may have overwritten one slot, and has overwritten a part of the other.
         refused(
             &[
                 store(8, 10, -8, 7),
@@ -133,10 +133,10 @@ fn a_store_is_refused_where_the_packet_may_be() {
             &[store(8, 10, -8, 7), store_number(4, 10, -8, 0), load(8, 3, 10, -8), store_number(1, 3, 0, 1)],
             3,
         );
-        // Two ways to one store, and a loop whose second round has the packet.
+        // Two paths lead to one store. In a loop, only the second round stores to the packet.
         refused(&[mov(3, 10), jump_eq(8, 0, 1), mov(3, 7), store_number(1, 3, 0, 1)], 3);
         refused(&[mov(3, 10), store_number(1, 3, -1, 1), mov(3, 7), jump_eq(8, 0, -3)], 1);
-        // A value read from the packet is a number.
+        // A value that is read from the packet is a number.
         admitted(&[
             load(8, 3, 7, 0),
             store(8, 10, -8, 3),
@@ -242,7 +242,7 @@ fn a_function_that_is_called_back_is_followed() {
     };
     assert_eq!(of(Xdp, &callback(2)), only(9, Act::WritesPacket));
     assert_eq!(of(Xdp, &callback(1)), BTreeMap::new());
-    // Only the second call of the function gets the packet as the memory for its write.
+    // Only the second call passes the packet to the function as the memory for its write.
     let [first, second] = load_function(2, 8);
     let later = [
         store(8, 10, -8, 7),
@@ -346,7 +346,7 @@ fn values_are_joined_to_what_covers_both() {
             assert!(covers(both, one) && covers(both, other));
             for third in values {
                 assert_eq!(both.join(third), one.join(other.join(third)));
-                // More possible values mean less knowledge.
+                // More possible values of a place mean less knowledge about it.
                 assert!(covers(both.moved_by(1), one.moved_by(1)));
                 for operation in OPERATIONS {
                     let of_both = both.combine(operation, third, None);

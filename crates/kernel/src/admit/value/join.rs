@@ -1,6 +1,6 @@
-//! The least facts that cover two others.
+//! The least facts that cover two other facts.
 
-/// A value that covers two others.
+/// A fact that can be joined with another one into a fact that covers both.
 pub trait JoinStates: Copy + PartialEq {
     /// Returns the least value that covers both; `None` if there is none.
     fn join(self, other: Self) -> Option<Self>;

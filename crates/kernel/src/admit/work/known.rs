@@ -12,7 +12,7 @@ const MOVE_LOW: u8 = 0xbc;
 /// The knowledge about a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegisterFacts {
-    /// A number, and the most that it can be.
+    /// A number, and the largest value that it can have.
     Most(u64),
     Function(InstructionIndex),
     Map(usize),
@@ -20,7 +20,8 @@ pub enum RegisterFacts {
 }
 
 impl RegisterFacts {
-    /// Returns a fact that covers both; it has the larger of two numbers only if that number is `exact`.
+    /// Returns a fact that covers both facts. If the bounds of the two numbers differ, the fact has the larger
+    /// bound only if that bound is `exact`.
     pub fn join(self, other: Self, exact: bool) -> Self {
         match (self, other) {
             _ if self == other => self,
@@ -63,8 +64,8 @@ pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction
     }
 }
 
-/// Returns the register whose content a move copies as a whole; a move of 32 bits does so if the number is at most
-/// `low`.
+/// Returns the register whose whole content a move copies. A move of 32 bits copies the whole content if the
+/// number is at most `low`.
 pub fn copied(raw: bpf_insn, registers: &Registers, low: u64) -> Option<Register> {
     let from = Register::from(raw.src_reg());
     let is_low = matches!(registers[from], RegisterFacts::Most(most) if most <= low);
@@ -83,11 +84,11 @@ pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registe
     let is_register = raw.code & 0x08 != 0;
     let other = if is_register { most(two) } else { u64::try_from(raw.imm).ok() };
     let (Some(before), Some(other)) = (most(one), other) else { return registers };
-    // The most that the first and the second can be.
+    // The bounds of the first and of the second number after the comparison.
     let (first, second) = match (raw.code & 0xf0, taken) {
         // Equal; not equal.
         (0x10, true) | (0x50, false) => (other, before),
-        // Greater, unsigned and signed; less or equal.
+        // The comparisons for greater, unsigned and signed; and for less or equal.
         (0x20 | 0x60, false) | (0xb0 | 0xd0, true) => (other, u64::MAX),
         (0x20 | 0x60, true) | (0xb0 | 0xd0, false) => (u64::MAX, before.saturating_sub(1)),
         // Greater or equal; less.
@@ -95,11 +96,11 @@ pub fn compared(raw: bpf_insn, taken: bool, mut registers: Registers) -> Registe
         (0x30 | 0x70, true) | (0xa0 | 0xc0, false) => (u64::MAX, before),
         _ => return registers,
     };
-    // So large a number may stand for a pointer, which is larger.
+    // So large a number may be a pointer, so that the comparison gives no bound.
     let sure = |most: u64| if is_register && most >= u64::from(u32::MAX >> 1) { u64::MAX } else { most };
     let (first, second) = (sure(first), sure(second));
     let is_signed = matches!(raw.code & 0xf0, 0x60 | 0x70 | 0xc0 | 0xd0);
-    // A comparison of 32 bits, or with a sign, tells nothing of larger numbers.
+    // A comparison of 32 bits, or with a sign, gives no bound for larger numbers.
     let valid = match (raw.code & 0x07 == 6, is_signed) {
         (true, false) => u64::from(u32::MAX),
         (true, true) => i32::MAX as u64,
@@ -127,7 +128,7 @@ fn computed(raw: bpf_insn, registers: &Registers) -> RegisterFacts {
         _ => u64::MAX,
     };
     let before = registers[usize::from(raw.dst_reg())];
-    // The order of bytes.
+    // The operation changes the order of bytes.
     if raw.code & 0xf0 == 0xd0 {
         return if raw.imm < 64 { RegisterFacts::Most(u64::from(u32::MAX)) } else { RegisterFacts::Nothing };
     }
@@ -138,7 +139,7 @@ fn computed(raw: bpf_insn, registers: &Registers) -> RegisterFacts {
         (0x50, 0) => most(before).min(most(other)),
         (0x00, 0) => most(before).saturating_add(most(other)),
         (0x90, 0) if !is_register => most(other).wrapping_sub(1),
-        // A load of 32 bits may give a pointer, which is larger.
+        // A load of 32 bits may give a pointer, which is larger than 32 bits.
         (0x70, 0) if !is_register => {
             let before = if wide && most(before) >= all { u64::MAX } else { most(before) };
             before.checked_shr(raw.imm as u32).unwrap_or(0)
@@ -148,7 +149,7 @@ fn computed(raw: bpf_insn, registers: &Registers) -> RegisterFacts {
     match (wide, is_register) {
         (true, _) if number == u64::MAX => RegisterFacts::Nothing,
         (true, _) => RegisterFacts::Most(number),
-        // The constant is taken as 32 bits.
+        // The kernel uses the constant as a number of 32 bits.
         (false, false) if raw.code & 0xf0 == 0xb0 => RegisterFacts::Most(u64::from(raw.imm as u32)),
         (false, _) => RegisterFacts::Most(number.min(all)),
     }

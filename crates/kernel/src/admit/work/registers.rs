@@ -12,7 +12,7 @@ const REGISTERS: usize = 11;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Registers {
     facts: [RegisterFacts; REGISTERS],
-    /// For each register the first one that surely holds the same number, which may be the register itself.
+    /// For each register, the first register that surely contains the same number. It may be the register itself.
     first: [u8; REGISTERS],
 }
 
@@ -29,7 +29,7 @@ impl Registers {
         self.facts[register] = facts;
     }
 
-    /// Notes that one register has the content of another one.
+    /// Notes that the register `to` has got the content of another register.
     pub fn copy(&mut self, to: Register, from: Register) {
         if to == from {
             return;
@@ -39,7 +39,7 @@ impl Registers {
         self.first = regroup(|one, other| self.is_same(from_or(one), from_or(other)));
     }
 
-    /// Notes that the number in a register is at most this, and so are its copies.
+    /// Notes that the number in a register, and in all its copies, is at most `most`.
     pub fn limit(&mut self, register: Register, most: u64) {
         for copy in 0..REGISTERS {
             if self.is_same(copy, register) {
@@ -48,8 +48,8 @@ impl Registers {
         }
     }
 
-    /// Leaves the facts that hold in both cases. Returns false if these are the same as before. Numbers that grow are
-    /// known only if they are to be `exact`.
+    /// Keeps the facts that are true in both cases. Returns false if nothing has changed. With `exact`, the bounds of
+    /// numbers may grow; without it, a number whose bound would grow becomes unknown.
     pub fn join(&mut self, other: Self, exact: bool) -> bool {
         let facts = array::from_fn(|register| self.facts[register].join(other.facts[register], exact));
         let first = regroup(|one, two| self.is_same(one, two) && other.is_same(one, two));
@@ -64,7 +64,7 @@ impl Registers {
     }
 }
 
-/// Returns the first register of each one's group.
+/// Returns, for each register, the first register of its group of equal registers.
 fn regroup(is_same: impl Fn(Register, Register) -> bool) -> [u8; REGISTERS] {
     array::from_fn(|register| (0..register).find(|first| is_same(*first, register)).unwrap_or(register) as u8)
 }
@@ -86,7 +86,7 @@ mod tests {
         let mut registers = Registers::UNKNOWN;
         registers.copy(3, 5);
         registers.copy(1, 3);
-        // The others stay copies of each other.
+        // The other registers of the group stay copies of each other.
         registers.set(5, RegisterFacts::Most(9));
         registers.limit(3, 7);
         let known = |registers: &Registers| [1, 3, 5].map(|register| registers[register]);

@@ -1,4 +1,4 @@
-//! The work of single instructions, with 1 for one that takes a nanosecond or less.
+//! The work of single instructions. An instruction that takes a nanosecond or less has work 1.
 
 use aya_obj::generated::bpf_func_id as Id;
 
@@ -24,12 +24,12 @@ const HEAVY_HELPERS: [Id; 10] = [
     Id::BPF_FUNC_clone_redirect,
     Id::BPF_FUNC_timer_start,
 ];
-/// The bytes that a copy, a comparison or a sum takes in a unit.
+/// The number of bytes that a copy, a comparison or a checksum processes in one unit of work.
 const BYTES: u64 = 8;
 /// The longest packet, in bytes.
 const PACKET: u64 = 1 << 16;
 
-/// Returns the work of an instruction, without that of the functions of the program that it calls.
+/// Returns the work of an instruction, without the work of the functions of the program that it calls.
 pub fn weight(instruction: Instruction, registers: &Registers, maps: &[MapFacts]) -> u64 {
     let Instruction::CallHelper(number) = instruction else { return 1 };
     let is_heavy = HEAVY_HELPERS.iter().any(|id| *id as u32 == number);
@@ -45,8 +45,8 @@ pub fn weight(instruction: Instruction, registers: &Registers, maps: &[MapFacts]
         Bytes::Value => of_map(|facts| facts.value),
         Bytes::Exactly(size) => u64::from(size),
         Bytes::Argument(argument) => {
-            // The size is not known. The verifier accepts no size beyond the memory, which is a value of a map or the
-            // packet.
+            // The size is unknown, but the verifier accepts no access beyond the memory, which is a value of a map or
+            // the packet.
             let most = largest(|facts| facts.value).max(PACKET);
             if let RegisterFacts::Most(size) = registers[argument] { size.min(most) } else { most }
         }

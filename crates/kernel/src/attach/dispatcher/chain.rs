@@ -19,7 +19,7 @@ use crate::attach::rank::DeploymentId;
 use crate::load::pins;
 
 /// The largest number of probes at one hook of one interface. The kernel allows 33 tail calls per packet
-/// (`MAX_TAIL_CALL_CNT`); the rest is left to the probes.
+/// (`MAX_TAIL_CALL_CNT`). The probes can use the remaining ones.
 pub const MAX_CHAIN: usize = 16;
 /// The name of a symbolic link among the pins whose text is the path of the dispatcher's network namespace. A
 /// dispatcher in the daemon's own namespace has no such link. The text has the prefix [`NETNS_PATH`], so that the link
@@ -31,7 +31,7 @@ pub const NETNS_PATH: &str = "path:";
 #[derive(Debug)]
 pub struct Dispatcher {
     pub pins: PathBuf,
-    /// `None` during the addition of the first probe, and after a failed attachment.
+    /// The attachment; `None` during the addition of the first probe, and after a failed attachment.
     pub attachment: Option<Attachment>,
     /// The id of the program that was attached, if it is known.
     pub program: Option<u32>,
@@ -42,10 +42,11 @@ pub struct Dispatcher {
     pub health: Arc<Mutex<Health>>,
     /// The probes, in the order in which they are called.
     pub entries: Vec<DispatcherEntry>,
-    /// Replaced deployments that are not called any more. Their slots are still pinned, so that a later
-    /// daemon finds the programs that the last one called.
+    /// Replaced deployments that the dispatcher does not call any more. Their slots are still pinned, so that a later daemon
+    /// finds the programs that the earlier daemon called.
     pub retired: Vec<DeploymentId>,
-    /// True if the present program still calls a probe that is not among the entries, because the next one was refused.
+    /// True if the present program still calls a probe that is not among the entries, because the kernel refused the next
+    /// program.
     pub is_stale: bool,
     /// True for an earlier daemon's dispatcher until [`settle`](super::dispatchers::Dispatchers::settle):
     /// probes may still claim it.
@@ -94,7 +95,7 @@ impl Dispatcher {
         Ok(attachment.map(|attachment| Self::with(pins, Some(attachment))))
     }
 
-    /// Tells whether packets still come to the dispatcher: an interface that disappears takes the attachment with it, even if
+    /// Tells whether the dispatcher still gets packets: an interface that disappears takes the attachment with it, even if
     /// another interface gets its name. Fails if the answer is unknown.
     pub fn is_alive(&self, place: &HookPoint) -> io::Result<bool> {
         match &self.attachment {
@@ -103,7 +104,7 @@ impl Dispatcher {
         }
     }
 
-    /// Records that packets come to the dispatcher.
+    /// Records that the dispatcher gets packets.
     pub fn is_well(&self) {
         let mut health = self.health.lock();
         health.mode = self.attachment.as_ref().map(Attachment::mode);
@@ -119,14 +120,14 @@ impl Dispatcher {
         }
     }
 
-    /// Records that packets meet the program `revision`, which calls `entries`.
+    /// Records that the attached program is `revision`, which calls `entries`.
     pub fn calls(&mut self, entries: Vec<DispatcherEntry>, revision: Arc<DispatcherProgram>) {
         (self.program, self.revision) = (Some(revision.id), Some(revision));
         self.entries = entries;
         self.is_stale = false;
     }
 
-    /// Forgets the slots of a deployment that is not called any more.
+    /// Removes the slots of a deployment that the dispatcher does not call any more.
     pub fn unpin(&mut self, owner: DeploymentId) -> io::Result<()> {
         self.retired.retain(|retired| *retired != owner);
         slots::unpin(&self.pins, owner)
@@ -138,8 +139,8 @@ impl Dispatcher {
         slots::unpin_others(&self.pins, &owners.collect::<Vec<_>>())
     }
 
-    /// Detaches and removes the pins. Failures are logged: no caller can handle them. After a failure that may be over
-    /// later, returns the pins, to be [discarded](dispatchers::Dispatchers::discard).
+    /// Detaches the dispatcher and removes its pins. Failures are logged, because no caller can handle them. After a failure
+    /// that may be temporary, returns the pins, to be [discarded](dispatchers::Dispatchers::discard).
     pub fn detach(self, place: &HookPoint) -> Result<(), PathBuf> {
         let detach = |attachment: Attachment| place.netns.run(|| attachment.detach()).flatten();
         let detached = self.attachment.map_or(Ok(()), detach);

@@ -43,7 +43,7 @@ pub struct Addition<'a> {
     pub epoch: &'a EpochWord,
     pub verdict: Verdict,
     pub sample: Option<NonZeroU32>,
-    /// True if each verdict that the programs can return takes effect as it is.
+    /// True if each verdict that the programs can return takes effect without a change.
     pub stands: bool,
     /// The kind of the programs.
     pub kind: XdpKind,
@@ -59,24 +59,23 @@ pub struct Dispatchers {
     pub root: PathBuf,
     tc_method: TcMethod,
     pub by_place: Mutex<BTreeMap<HookKey, (HookPoint, Dispatcher)>>,
-    /// Pins of attachments that call no probe and could not be detached yet. If both locks are taken, that of
-    /// `by_place` comes first.
+    /// Pins of attachments that call no probe and could not be detached yet. If both locks are taken, the lock of `by_place`
+    /// comes first.
     pub left: Mutex<BTreeSet<PathBuf>>,
-    /// Pins of an earlier daemon that no probe has claimed yet. They are kept until probes could look for their interfaces. The
-    /// lock is taken in the same order as that of `left`.
+    /// Pins of an earlier daemon that no probe has claimed yet. They are kept until probes have been able to look for their
+    /// interfaces. If both locks are taken, the lock of `by_place` comes first.
     pub unclaimed: Mutex<BTreeSet<PathBuf>>,
-    /// True if an error that may be over the next time has kept pins from being adopted since the last
-    /// [`Self::settle`].
+    /// True if, since the last [`Self::settle`], an error that may be temporary has prevented the adoption of pins.
     pub hindered: AtomicBool,
-    /// True if a held probe could not look for its interfaces, which it does only once.
+    /// True if a held probe could not look for its interfaces. A held probe looks for them only once.
     pub keeps_unclaimed: AtomicBool,
     /// True once the remains of earlier daemons have been adopted or removed.
     pub settled: AtomicBool,
 }
 
 impl Dispatchers {
-    /// Dispatchers with their pins under `root`, where an earlier daemon may have left some. If they are
-    /// `measured`, each has a separate program, whose runs the kernel counts.
+    /// Opens the dispatchers whose pins an earlier daemon may have left under `root`. If they are `measured`, each
+    /// dispatcher has a separate program, whose runs the kernel counts.
     pub fn open(
         root: PathBuf,
         quiescer: Arc<Quiescer>,
@@ -98,8 +97,8 @@ impl Dispatchers {
         })
     }
 
-    /// Calls a probe at `place`, instead of the deployment it replaces, if any; that deployment stays ready until it is
-    /// [retired](Self::retire). An error changes nothing.
+    /// Calls a probe at `place`, in the place of the deployment that it replaces, if there is one. The replaced deployment
+    /// stays ready until it is [retired](Self::retire). An error changes nothing.
     pub fn add(
         &self,
         place: &HookPoint,
@@ -151,8 +150,8 @@ impl Dispatchers {
         dispatcher.unpin(owner).map_err(|error| place.failed(error))
     }
 
-    /// Takes a deployment out of the dispatcher at `place`; the last one takes the dispatcher with it. A CPU may still run
-    /// a revision that calls the deployment.
+    /// Takes a deployment out of the dispatcher at `place`. With the last deployment, the dispatcher is removed as well. A
+    /// CPU may still run a revision that calls the deployment.
     pub fn remove(&self, place: &HookPoint, owner: DeploymentId) -> Result<(), AttachError> {
         // A pin that stays must not prevent the removal of the deployment.
         if let Err(error) = self.retire(place, owner) {
@@ -178,8 +177,8 @@ impl Dispatchers {
         } else {
             Ok(())
         };
-        // After an error the present revision continues calling the slots, until the kernel takes another
-        // revision or no holder has the slots any more.
+        // After an error the present revision continues calling the slots, until the kernel takes another revision or the
+        // slots have no holder any more.
         dispatcher.is_stale = switched.is_err();
         dispatcher.entries = entries;
         switched.and(dispatcher.unpin(owner).map_err(|error| place.failed(error)))
@@ -205,7 +204,7 @@ impl Dispatchers {
         Dispatcher::create(pins, place)
     }
 
-    /// Makes an adopted dispatcher call just the probes that have claimed their slots.
+    /// Makes an adopted dispatcher call exactly the probes that have claimed their slots.
     pub fn settle_one(&self, dispatcher: &mut Dispatcher, place: &HookPoint) -> Result<(), AttachError> {
         let entries = dispatcher.entries.clone();
         let attachment = dispatcher.attachment.as_mut();
@@ -331,7 +330,7 @@ impl Dispatchers {
         Ok(())
     }
 
-    /// Loads a revision that calls `entries` and puts it in the place of the present one, between two packets.
+    /// Loads a revision that calls `entries`, and replaces the present revision with it, between two packets.
     pub fn switch(
         &self,
         dispatcher: &mut Dispatcher,
@@ -357,8 +356,7 @@ impl Dispatchers {
     }
 }
 
-/// Makes the error for a hook that has the most probes already. The message names another hook with room, if there is
-/// one.
+/// Makes the error for a hook that already has the most probes. The message names another hook with room, if there is one.
 fn no_room(place: &HookPoint) -> AttachError {
     let elsewhere = match place.hook.kind() {
         ProgramKind::Xdp => ", or attach this one at tc: `--hook tc`, or `hook: tc` in its ingress",

@@ -22,9 +22,10 @@ pub struct DispatcherEntry {
     pub page: Arc<Page>,
     pub epoch_offset: i32,
     pub verdict: Verdict,
-    /// True if each verdict that the probe's programs can return takes effect as it is.
+    /// True if each verdict that the probe's programs can return takes effect without a change.
     pub stands: bool,
-    /// The probe sees one packet in this many, chosen at random; `None` if it sees all.
+    /// The sampling: the probe sees one packet out of this many, chosen at random; `None` if it
+    /// sees all packets.
     pub sample: Option<NonZeroU32>,
     /// The kind of the programs. All entries of a dispatcher agree in it.
     pub kind: XdpKind,

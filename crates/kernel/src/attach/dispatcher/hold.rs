@@ -1,4 +1,4 @@
-//! Slots, in the dispatchers of an earlier daemon, of a probe that can't be adopted.
+//! The slots of a probe that can't be adopted, in the dispatchers of an earlier daemon.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::attach::dispatcher::health::Health;
 use crate::attach::hook::hook_point::HookPoint;
 
 impl Dispatchers {
-    /// Continues calling the programs that an earlier daemon called at `place`; to be used before [`Self::settle`].
-    /// Returns `None` if the programs do not run there.
+    /// Keeps calling the programs that an earlier daemon called at `place`; use this before [`Self::settle`].
+    /// Returns `None` if the programs do not run at this place.
     pub fn hold(&self, place: &HookPoint, addition: &Addition<'_>) -> Option<Arc<Mutex<Health>>> {
         let mut by_place = self.by_place.lock();
         let known = by_place.remove(&place.key()).map(|(_, dispatcher)| dispatcher);

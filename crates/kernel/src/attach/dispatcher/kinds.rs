@@ -20,7 +20,7 @@ pub const fn words(kind: XdpKind) -> &'static str {
     }
 }
 
-/// The change that makes a program of this kind fit to those of the kind `others`.
+/// Returns the change that makes a program of this kind compatible with programs of the kind `others`.
 const fn cure(kind: XdpKind, others: XdpKind) -> &'static str {
     match (kind, others) {
         (XdpKind::Joined, _) => "name the interfaces of libxdp in a probe of their own, use hook tc",
@@ -76,7 +76,7 @@ pub fn check_link(place: &HookPoint, entries: &[DispatcherEntry], kind: XdpKind)
     )))
 }
 
-/// Makes the error for a link that refuses its next program. `single`: the link is native, and the program is for
+/// Makes the error for a link that refuses its next program. `single` is true if the link is native and the program is for
 /// packets of a single buffer.
 pub fn not_replaced(place: &HookPoint, single: bool, error: io::Error) -> AttachError {
     let reason = || place.netns.run(|| xdp::single_buffer(place, &error)).ok().flatten();

@@ -1,4 +1,4 @@
-//! Attachments that call no probe any more: those of an earlier daemon, and those that could not be removed
+//! Attachments that call no probe any more: attachments of an earlier daemon, and attachments that could not be removed
 //! immediately.
 
 use std::io;
@@ -19,9 +19,9 @@ use crate::load::pins;
 use crate::net::netns::Netns;
 
 impl Dispatchers {
-    /// Makes the dispatchers call just the probes that have been added. Call this once every probe of the
-    /// earlier daemon is among them. Detaches attachments that no probe has claimed. If probes are `unsure`
-    /// about their interfaces, it keeps these attachments until the probes know.
+    /// Makes the dispatchers call exactly the probes that have been added, and detaches attachments that no probe has
+    /// claimed. Call this once every probe of the earlier daemon has been added. If probes are `unsure` about their
+    /// interfaces, unclaimed attachments stay until the probes know their interfaces.
     pub fn settle(&self, unsure: bool) {
         let mut by_place = self.by_place.lock();
         let mut settled = Vec::new();
@@ -95,8 +95,8 @@ impl Dispatchers {
         std::fs::read_dir(&self.root)?.map(|entry| Ok(entry?.path())).collect()
     }
 
-    /// Detaches what `pins` hold and removes `pins`. If this is not possible now, [`Self::remove_left`] does it later:
-    /// a filter without pins is unknown to every daemon and stays forever.
+    /// Detaches the attachments in `pins` and removes `pins`. If this is not possible now, [`Self::remove_left`] does
+    /// it later: no daemon would recognize a filter without pins, so that it would stay forever.
     pub fn discard(&self, pins: PathBuf) {
         if let Err(error) = remove(&pins, None) {
             tracing::warn!(pins = %pins.display(), %error, "detaching failed; the daemon tries again");
@@ -104,7 +104,7 @@ impl Dispatchers {
         }
     }
 
-    /// Retries the removals that were not possible before.
+    /// Repeats the removals that were not possible before.
     pub fn remove_left(&self) {
         self.left.lock().retain(|pins| {
             let removed = remove(pins, None);
@@ -131,8 +131,8 @@ fn not_settled(place: &HookPoint, error: &AttachError) {
     tracing::error!(interface, error, "a dispatcher could not be changed to the current probes");
 }
 
-/// Detaches what `pins` hold and removes `pins`. `known`: the namespace, if the caller has it. After an error another
-/// attempt may succeed.
+/// Detaches the attachments in `pins` and removes `pins`. `known` is the namespace, if the caller has it. After an
+/// error another attempt may succeed.
 fn remove(pins: &Path, known: Option<&Netns>) -> io::Result<()> {
     if let Some((netns, ifindex, hook, _)) = key(pins)
         && let Some(hook) = Hook::from_name(hook)
@@ -162,8 +162,8 @@ fn detach(pins: &Path, known: Option<&Netns>, netns: u64, ifindex: u32, hook: Ho
     }
 }
 
-/// Finds the namespace of a dispatcher: at its former path, by another name or by a process. `None` if the
-/// namespace has ended; fails if its state is unknown.
+/// Finds the namespace of a dispatcher: at its former path, at another path, or through a process. `None` if the
+/// namespace has ended. Fails if the state of the namespace is unknown.
 fn namespace(pins: &Path, id: u64) -> io::Result<Option<Netns>> {
     let own = Netns::own()?;
     if own.id() == id {

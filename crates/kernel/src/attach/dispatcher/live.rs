@@ -1,4 +1,4 @@
-//! The time of dispatchers and their probes for the packets of their interfaces.
+//! The time that dispatchers and their probes take for the packets of interfaces.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,8 +23,8 @@ pub struct LiveRuns {
     pub hook: Hook,
     /// The deployments that the dispatcher calls.
     pub called: Vec<LiveCall>,
-    /// The id of the dispatcher's program, and the number of samples of CPUs' clocks that met this program itself, not
-    /// a program that it calls. Dispatchers with equal calls share a program and its samples.
+    /// The id of the dispatcher's program, and the number of samples of CPUs' clocks that met this program itself, and
+    /// not a program that it calls. Dispatchers with equal calls share a program and its samples.
     pub own: (u32, u64),
     pub packets: u64,
     /// The time for all of these packets.
@@ -35,17 +35,17 @@ pub struct LiveRuns {
 #[derive(Clone, Debug)]
 pub struct LiveCall {
     pub serial: u64,
-    /// The programs of its twins.
+    /// The ids of the programs of its twins.
     pub programs: [u32; 2],
     /// The number of samples of CPUs' clocks that met one of these programs, called by any dispatcher.
     pub samples: u64,
 }
 
 impl Dispatchers {
-    /// Lets the kernel count the runs of programs for `time`, and returns the runs of the dispatchers. Meanwhile the
-    /// kernel counts the runs of all programs of the machine, which makes each run some ten nanoseconds slower. The
-    /// time of a dispatcher includes the programs that it calls; samples of the clocks show the part of each program.
-    /// Needs CAP_SYS_ADMIN, and for the samples CAP_PERFMON and CAP_SYSLOG.
+    /// Lets the kernel count the runs of programs for `time`, and returns the runs of the dispatchers. During this
+    /// time, the kernel counts the runs of all programs of the machine, which makes each run some ten nanoseconds
+    /// slower. The time of a dispatcher includes the programs that it calls; samples of the clocks show the part of
+    /// each program. Needs CAP_SYS_ADMIN, and for the samples CAP_PERFMON and CAP_SYSLOG.
     pub fn measure(&self, time: Duration) -> io::Result<Vec<LiveRuns>> {
         let _statistics = prog::enable_statistics()?;
         let running = self.running()?;

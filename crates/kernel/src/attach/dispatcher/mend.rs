@@ -15,7 +15,7 @@ use crate::attach::hook::hook_point::HookPoint;
 use crate::attach::rank::DeploymentId;
 use crate::net::rtnl::socket::NetlinkSocket;
 
-/// The program that packets at a place meet.
+/// The program that packets meet at a place.
 enum PlaceProgram {
     Ours,
     /// The daemon's link runs another program.
@@ -24,7 +24,7 @@ enum PlaceProgram {
 }
 
 impl Dispatchers {
-    /// Makes every attachment again that somebody has removed, and retries the removals that were not possible before.
+    /// Restores every attachment that somebody has removed, and repeats the removals that were not possible before.
     pub fn look(&self) {
         if !self.settled.load(Ordering::Relaxed) {
             return;
@@ -37,8 +37,9 @@ impl Dispatchers {
         self.remove_left();
     }
 
-    /// Does the same as [`Self::look`] at `place`, where a probe must remain. `was_gone`: the interface may
-    /// have disappeared meanwhile. Returns false if the dispatcher there does not call the probe.
+    /// Does the same as [`Self::look`] at `place`, where a probe must remain. `was_gone` is true if the interface
+    /// may have disappeared since the last check. Returns false if the dispatcher at `place` does not call the
+    /// probe.
     pub fn keep(&self, place: &HookPoint, owner: DeploymentId, was_gone: bool) -> bool {
         let mut by_place = self.by_place.lock();
         let Some((known, dispatcher)) = by_place.get_mut(&place.key()) else { return false };
@@ -136,7 +137,7 @@ fn is_gone(place: &HookPoint) -> bool {
     matches!(device, Ok(Ok(None)))
 }
 
-/// Returns the XDP mode that the probes ask for; all probes that ask for one ask for the same.
+/// Returns the XDP mode that the probes ask for. All probes that ask for a mode ask for the same mode.
 fn xdp_mode(entries: &[DispatcherEntry]) -> XdpMode {
     entries.iter().map(|entry| entry.xdp_mode).find(|mode| *mode != XdpMode::Auto).unwrap_or(XdpMode::Auto)
 }

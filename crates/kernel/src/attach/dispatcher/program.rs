@@ -19,11 +19,11 @@ use crate::sys::prog::InfoRecords;
 /// One probe in the chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The prog-array of the probe: slot 0 is the twin of even epochs, slot 1 that of odd ones.
+    /// The prog-array of the probe. Slot 0 has the twin of even epochs, and slot 1 the twin of odd epochs.
     pub slots: BorrowedFd<'a>,
     /// False if both slots have the same program.
     pub has_twins: bool,
-    /// The epoch map, and the offset of the probe's epoch word in its value, in bytes.
+    /// The epoch map, and the offset in bytes at which the map's value contains the probe's epoch word.
     pub epochs: BorrowedFd<'a>,
     pub epoch_offset: i32,
     pub verdict: Verdict,
@@ -55,8 +55,8 @@ pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     let mut call_sites = Vec::new();
     // The instructions after which the verdict of an enforcing probe is in R0.
     let mut verdicts = Vec::new();
-    // The last probe's verdict becomes the dispatcher's, if it needs no change. No probe follows it, so it
-    // needs no subprogram for its return.
+    // The verdict of the last probe becomes the dispatcher's verdict, if it needs no change. No other probe is called
+    // after it, so the probe needs no subprogram to return to.
     let (calls, last) = match calls {
         [calls @ .., last] if last.stands => (calls, Some(last)),
         _ => (calls, None),
@@ -108,12 +108,12 @@ pub fn build(hook: Hook, calls: &[Call<'_>]) -> Program {
     Program { instructions: main, functions }
 }
 
-/// The largest N for sampling one packet in N with a single random number of 32 bits, with an error below
-/// a hundred-thousandth.
+/// The largest N for which one random number of 32 bits suffices to sample one packet in N, with an error below a
+/// hundred-thousandth.
 const ONE_DRAW: u32 = 1 << 16;
 
-/// Skips the next `skipped` instructions unless the packet is chosen. A choice of one in very many is two choices: one
-/// in [`ONE_DRAW`], and out of these by the remaining ratio.
+/// Skips the next `skipped` instructions unless the packet is chosen. A choice of one in very many consists of two
+/// choices: one in [`ONE_DRAW`], and one among the chosen packets by the remaining ratio.
 fn choose(sample: Option<NonZeroU32>, skipped: usize) -> Vec<bpf_insn> {
     let one_in = sample.map_or(1, NonZeroU32::get);
     let limits = match one_in {
@@ -136,7 +136,7 @@ fn limit(part: u32, whole: u32) -> i32 {
     (numbers - 1) as i32
 }
 
-/// Leaves the common path if the verdict in R0 may be a final one. [`build`] fills in where the jump leads.
+/// Leaves the common path if the verdict in R0 may be a final verdict. [`build`] fills in the target of the jump.
 fn judge(hook: Hook) -> Vec<bpf_insn> {
     let Some(verdicts) = hook.final_verdicts() else {
         return vec![asm::jump_ne32(0, hook.pass(), 0)];
@@ -146,8 +146,8 @@ fn judge(hook: Hook) -> Vec<bpf_insn> {
     vec![asm::add_imm32(0, -first), asm::jump_le32(0, last - first, 0)]
 }
 
-/// Ends the program if the verdict is a final one. R0 holds the verdict minus the first final verdict. With another
-/// verdict in the range of the final ones, the program continues at `next`.
+/// Ends the program if the verdict is a final verdict. R0 contains the verdict minus the first final verdict. With any
+/// other verdict in the range of the final verdicts, the program continues at `next`.
 fn finish(main: &mut Vec<bpf_insn>, next: usize, verdicts: &[i32]) {
     let (first, last) = range(verdicts);
     for verdict in (first..=last).filter(|verdict| !verdicts.contains(verdict)) {
@@ -157,12 +157,12 @@ fn finish(main: &mut Vec<bpf_insn>, next: usize, verdicts: &[i32]) {
     main.extend([asm::add_imm32(0, first), asm::exit()]);
 }
 
-/// The first and the last one of some verdicts.
+/// Returns the first and the last of some verdicts.
 fn range(verdicts: &[i32]) -> (i32, i32) {
     (verdicts[0], verdicts[verdicts.len() - 1])
 }
 
-/// Calls the active twin and returns its verdict. If the slot is empty the packet passes.
+/// Calls the active twin and returns its verdict. If the slot is empty, the packet passes.
 fn tail_call(hook: Hook, call: &Call<'_>) -> Vec<bpf_insn> {
     let slot = |slot: i32| {
         let mut out = asm::load_map(2, call.slots).to_vec();
@@ -185,18 +185,19 @@ fn tail_call(hook: Hook, call: &Call<'_>) -> Vec<bpf_insn> {
     out
 }
 
-/// Bytes of `struct bpf_func_info`: instruction offset and type id.
+/// The number of bytes of `struct bpf_func_info`: instruction offset and type id.
 const RECORD: usize = 8;
 
-/// Types for a program of several functions, all `int f(void *ctx)`: the kernel allows tail calls only in subprograms
-/// that are known to return an `int`.
+/// Type information for a program of several functions, which are all `int f(void *ctx)`. The kernel allows tail calls
+/// only in subprograms that are known to return an `int`.
 pub struct DebugInfo {
     pub btf: Vec<u8>,
     records: Vec<u8>,
 }
 
 impl DebugInfo {
-    /// Makes the types for functions that begin at these instructions; the first is the program itself.
+    /// Makes the type information for functions that begin at these instructions. The first function is the program
+    /// itself.
     pub fn new(functions: &[usize]) -> Self {
         let mut btf = Btf::new();
         let name = btf.add_string("int");

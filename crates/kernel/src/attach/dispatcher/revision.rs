@@ -1,6 +1,6 @@
-//! The programs of dispatchers. Dispatchers that call the same probes in the same way share a program. The
-//! reason: whenever XDP gets or loses a program that no other interface has, the kernel waits for a grace
-//! period, for one interface after the other.
+//! The programs of dispatchers. Dispatchers that call the same probes in the same way share a program. The reason:
+//! when XDP gets or loses a program that no other interface has, the kernel waits for a grace period, for one
+//! interface after the other.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ use crate::load::verifier;
 use crate::sys::prog::{self, ProgLoad};
 use crate::trial::programs;
 
-/// A dispatcher's program, for as long as a dispatcher has it.
+/// A dispatcher's program, which exists as long as a dispatcher uses it.
 #[derive(Debug)]
 pub struct DispatcherProgram {
     program: OwnedFd,
@@ -32,15 +32,16 @@ pub struct DispatcherProgram {
 struct Key {
     hook: &'static str,
     calls: Vec<CallKey>,
-    /// The place of a program that is for one place only.
+    /// The place, if the program is for this place only.
     place: Option<hook_point::HookKey>,
 }
 
 /// The parts of each call: the slots, the page and the offset of the epoch word, two flags (the verdict counts, the
-/// verdict stays unchanged), and the sampling. The slots say whether the programs take packets of several buffers.
+/// verdict stays unchanged), and the sampling. The slots determine whether the programs take packets of several
+/// buffers.
 type CallKey = (u32, usize, i32, bool, bool, Option<NonZeroU32>);
 
-/// The programs that dispatchers have.
+/// The programs that dispatchers use.
 #[derive(Debug)]
 pub struct DispatcherPrograms {
     known: Mutex<BTreeMap<Key, Weak<DispatcherProgram>>>,
@@ -89,7 +90,8 @@ impl DispatcherPrograms {
         Ok(revision)
     }
 
-    /// Does the same as [`Self::get`] where `present` is attached: returns `present` if it fits.
+    /// Does the same as [`Self::get`] at a place where `present` is attached: returns `present` if it is the right
+    /// program.
     pub fn get_or_adopt(
         &self,
         place: &HookPoint,

@@ -1,4 +1,4 @@
-//! The programs of one direction of a deployment, as dispatchers call them.
+//! The prog-array through which dispatchers call the programs of one direction of a deployment.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,8 +10,8 @@ use crate::sys::call::found;
 use crate::sys::map::{self, BPF_MAP_TYPE_PROG_ARRAY, MapCreate};
 use crate::sys::{object, prog};
 
-/// A prog-array with the twin of even epochs in slot 0 and that of odd epochs in slot 1. All dispatchers of
-/// the deployment use the same array, so that dispatchers with the same calls have the same program.
+/// A prog-array with the twin of even epochs in slot 0 and the twin of odd epochs in slot 1. All dispatchers of the
+/// deployment use the same array, so that dispatchers with the same calls have the same program.
 ///
 /// The kernel empties a prog-array when its last descriptor is closed and its last pin removed: each dispatcher that
 /// calls the deployment has a pin. A pin also tells a later daemon which deployments a dispatcher may call.
@@ -39,8 +39,8 @@ impl Slots {
         Ok(Self { id: map::map_id(map.as_fd())?, map, programs })
     }
 
-    /// Opens the slots of `owner` among the `pins` of a dispatcher; `None` if they are not there or do not have the
-    /// `programs` with these ids.
+    /// Opens the slots of `owner` among the `pins` of a dispatcher; `None` if they do not exist, or if they do not contain
+    /// the `programs` with these ids.
     pub fn left(pins: &Path, owner: DeploymentId, programs: [u32; 2]) -> io::Result<Option<Self>> {
         let Some(map) = found(object::obj_get(&pin(pins, owner)))? else { return Ok(None) };
         let info = map::map_info(map.as_fd())?;
@@ -99,7 +99,7 @@ pub fn unpin(pins: &Path, owner: DeploymentId) -> io::Result<()> {
     found(std::fs::remove_file(pin(pins, owner))).map(drop)
 }
 
-/// Removes the pins of all slots but those of `owners` from the `pins` of a dispatcher.
+/// Removes the pins of all slots except those of `owners` from the `pins` of a dispatcher.
 pub fn unpin_others(pins: &Path, owners: &[DeploymentId]) -> io::Result<()> {
     let kept: Vec<PathBuf> = owners.iter().map(|owner| pin(pins, *owner)).collect();
     for entry in std::fs::read_dir(pins)? {
@@ -112,7 +112,7 @@ pub fn unpin_others(pins: &Path, owners: &[DeploymentId]) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells whether the slot and the one after it have the `programs` with these ids.
+/// Tells whether this slot and the next slot contain the `programs` with these ids.
 fn holds(map: BorrowedFd<'_>, slot: u32, programs: [u32; 2]) -> io::Result<bool> {
     for (slot, program) in (slot..).zip(programs) {
         let mut id = [0; 4];

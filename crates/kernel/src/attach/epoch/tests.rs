@@ -95,7 +95,7 @@ fn two_clocks_tell_of_one_moment() {
     word.set_closed(moment(2000, 20));
     assert_eq!((word.opened(), word.closed()), (moment(1000, 10), moment(2000, 20)));
     assert_eq!(other.opened(), before);
-    // A daemon that does not know the second map has stored a start of its own.
+    // A daemon that does not know the second map has stored only its own start in the first map.
     word.word(OPENED).store(3000, Ordering::SeqCst);
     assert_eq!((word.opened(), word.closed()), (moment(3000, 0), moment(2000, 20)));
     word.set_opened(moment(4000, 40));

@@ -19,7 +19,7 @@ use crate::sys::{link, object, prog};
 /// The method by which TC programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcMethod {
-    /// TCX if the kernel has it (Linux 6.6), else clsact.
+    /// TCX if the kernel has it (Linux 6.6), or else clsact.
     Auto,
     Tcx,
     Clsact,
@@ -28,7 +28,7 @@ pub enum TcMethod {
 impl TcMethod {
     pub const CHOICES: [Self; 3] = [Self::Auto, Self::Tcx, Self::Clsact];
 
-    /// The names by which a method is chosen on the command line.
+    /// Returns the name of the method on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -38,7 +38,7 @@ impl TcMethod {
     }
 }
 
-/// An attached program; dropping it detaches unless it is pinned.
+/// An attached program. A drop detaches the program unless it is pinned.
 #[derive(Debug)]
 pub enum Attachment {
     /// A link, for XDP or TCX, and its mode.
@@ -78,7 +78,7 @@ impl Attachment {
         Ok((attached?, None))
     }
 
-    /// Puts `program` in the place of the present one, between two packets.
+    /// Replaces the present program with `program`, between two packets.
     pub fn replace(&mut self, program: BorrowedFd<'_>, pins: &Path) -> io::Result<()> {
         match self {
             Self::Link(link, _) => link::link_update(link.as_fd(), program),
@@ -87,8 +87,8 @@ impl Attachment {
         }
     }
 
-    /// Adopts an earlier daemon's attachment from `pins`; `None` if there is none. To be called in
-    /// the interface's namespace.
+    /// Adopts an earlier daemon's attachment from `pins`; `None` if there is no attachment. Call this in the interface's
+    /// namespace.
     pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
         if let Some(link) = Self::adopt_link(pins)? {
             return Ok(Some(link));
@@ -99,7 +99,7 @@ impl Attachment {
         }
     }
 
-    /// Adopts as [`Self::adopt`] does, but only links, and from any namespace.
+    /// Does the same as [`Self::adopt`] for links alone, from any namespace.
     pub fn adopt_link(pins: &Path) -> io::Result<Option<Self>> {
         for mode in LINK_PINS {
             if let Some(link) = found(object::obj_get(&pins.join(link_pin(mode))))? {
@@ -109,8 +109,8 @@ impl Attachment {
         Ok(None)
     }
 
-    /// Pins the attachment, so that it stays when the daemon ends. Attachments other than links stay anyway, and have
-    /// pins of their own.
+    /// Pins the attachment, so that it stays when the daemon ends. Attachments other than links stay without this call,
+    /// and have pins of their own.
     pub fn pin(&self, pins: &Path) -> io::Result<()> {
         match self {
             Self::Link(link, mode) => object::obj_pin(link.as_fd(), &pins.join(link_pin(mode))),
@@ -118,8 +118,8 @@ impl Attachment {
         }
     }
 
-    /// Returns the id of the program that packets of the interface meet; `None` if nothing of this attachment is there
-    /// any more. Fails if the answer is unknown.
+    /// Returns the id of the program that packets of the interface meet; `None` if nothing of this attachment exists any
+    /// more. Fails if the answer is unknown.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<u32>> {
         match self {
             Self::Link(link, _) => {
@@ -131,9 +131,8 @@ impl Attachment {
         }
     }
 
-    /// Tells whether the interface reports the program of [`Self::program_at`]; the caller is in its
-    /// namespace. A link that has left with its interface looks attached here if another interface has got
-    /// the index.
+    /// Tells whether the interface reports the program of [`Self::program_at`]. Call this in the interface's namespace. A
+    /// link that was removed with its interface looks attached here if another interface has got the index.
     pub fn is_found(&self, ifindex: u32, hook: Hook) -> io::Result<bool> {
         let Some(program) = self.program_at(ifindex)? else { return Ok(false) };
         match self {
@@ -164,7 +163,7 @@ impl Attachment {
         (prog::prog_identity(program.as_fd()).ok()?.id == id).then_some(program)
     }
 
-    /// The word that the status shows: the mode for XDP, the method for TC.
+    /// Returns the word that the status shows: the mode for XDP, the method for TC.
     pub const fn mode(&self) -> &'static str {
         match self {
             Self::Link(_, mode) => mode,
@@ -183,10 +182,10 @@ impl Attachment {
     }
 }
 
-/// The modes of attachments by a link, in the order of the search for their pins.
+/// The modes of attachments by a link, in the order in which their pins are searched.
 const LINK_PINS: [&str; 3] = [NATIVE, GENERIC, tcx::MODE];
 
-/// Returns the name of a link's pin. The name keeps the mode, because the kernel does not report how a link was made.
+/// Returns the name of a link's pin. The name contains the mode, because the kernel does not report how a link was made.
 fn link_pin(mode: &str) -> String {
     format!("link_{mode}")
 }

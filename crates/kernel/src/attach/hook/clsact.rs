@@ -17,14 +17,14 @@ use crate::net::rtnl::socket::NetlinkSocket;
 use crate::sys::object;
 use crate::sys::prog::{self, ProgIdentity};
 
-/// The priorities of the daemon's filters. The kernel gives filters without a priority one below 49152.
+/// The priorities of the daemon's filters. The kernel gives a filter without a priority a priority below 49152.
 const FIRST: u16 = 1;
 const LAST: u16 = 65000;
 
 /// The name that `tc filter show` prints.
 const NAME: &str = "tp_dispatcher";
 
-/// The pins of the program in the filter, and of the program that is about to replace it.
+/// The names of the pins of the program in the filter, and of the program that is about to replace it.
 pub const PIN: &str = "clsact";
 const NEW_PIN: &str = "clsact_new";
 pub const PINS: [&str; 2] = [PIN, NEW_PIN];
@@ -32,7 +32,7 @@ pub const PINS: [&str; 2] = [PIN, NEW_PIN];
 /// The daemon's filter at one hook of an interface.
 #[derive(Debug)]
 pub struct ClsactFilter {
-    /// A socket in the interface's namespace, whichever thread uses it.
+    /// A socket in the interface's namespace. Any thread may use it.
     socket: Mutex<NetlinkSocket>,
     parent: Parent,
     place: FilterLocation,
@@ -78,8 +78,8 @@ impl ClsactFilter {
         }
     }
 
-    /// Adopts the filter of an earlier daemon: the one whose program is pinned. `None` if there is no such filter. To
-    /// be called in the interface's namespace.
+    /// Adopts the filter of an earlier daemon: the filter whose program is pinned. `None` if there is no such filter.
+    /// Call this in the interface's namespace.
     pub fn adopt(ifindex: u32, hook: Hook, pins: &Path) -> io::Result<Option<Self>> {
         let mut pinned = Vec::new();
         for entry in std::fs::read_dir(pins)? {
@@ -103,8 +103,8 @@ impl ClsactFilter {
         Ok(None)
     }
 
-    /// Puts `program` in the place of the present one. Fails with `NotFound` if another owner has removed or replaced
-    /// the filter.
+    /// Replaces the present program with `program`. Fails with `NotFound` if another owner has removed or replaced the
+    /// filter.
     pub fn replace(&mut self, program: BorrowedFd<'_>, pins: &Path) -> io::Result<()> {
         if !self.is_there()? {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the filter was removed by somebody"));
@@ -116,7 +116,7 @@ impl ClsactFilter {
         std::fs::rename(new, pins.join(PIN))
     }
 
-    /// Removes the filter if it is still the daemon's. The qdisc stays, because other filters may use it by now.
+    /// Removes the filter if it is still the daemon's filter. The qdisc stays, because other filters may use it now.
     pub fn detach(&self) -> io::Result<()> {
         if self.is_there()? {
             self.socket.lock().remove_filter(self.parent, self.place)?;
@@ -124,7 +124,7 @@ impl ClsactFilter {
         Ok(())
     }
 
-    /// Returns the program that packets of the interface meet; `None` if it is not the daemon's.
+    /// Returns the program that packets of the interface meet; `None` if this is not the daemon's program.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<ProgIdentity>> {
         Ok((self.parent.ifindex == ifindex && self.is_there()?).then_some(self.program))
     }

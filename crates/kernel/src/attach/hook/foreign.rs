@@ -16,7 +16,7 @@ use crate::sys::{map, prog};
 
 /// The name of libxdp's dispatcher.
 const LIBXDP_DISPATCHER: &str = "xdp_dispatcher";
-/// The first byte of the dispatcher's configuration; the third is the number of programs.
+/// The first byte of the dispatcher's configuration. The third byte is the number of programs.
 const LIBXDP_MAGIC: u8 = 236;
 /// The name of this daemon's dispatchers.
 const OWN_DISPATCHER: &str = "tp_dispatcher";
@@ -27,7 +27,7 @@ pub struct XdpNeighbour {
     pub interface: String,
     /// The owner and the program in words.
     pub described: String,
-    /// True if the program belongs to a twinprobe: its dispatcher, or one of the programs of libxdp.
+    /// True if the program belongs to a twinprobe daemon: its dispatcher, or its program among libxdp's programs.
     pub is_own: bool,
 }
 
@@ -46,14 +46,14 @@ pub fn neighbours() -> io::Result<Vec<XdpNeighbour>> {
     Ok(devices.into_iter().flat_map(of).collect())
 }
 
-/// An XDP program of another owner, beside which the kernel allows no other.
+/// An XDP program of another owner. The kernel allows no other program beside it.
 #[derive(Debug)]
 struct Foreign {
     name: String,
     id: u32,
     mode: &'static str,
     owner: ForeignOwner,
-    /// The pin that keeps the program, except of a dispatcher of libxdp or twinprobe.
+    /// The pin that keeps the program; `None` for a dispatcher of libxdp or twinprobe.
     pin: Option<PathBuf>,
 }
 
@@ -66,7 +66,8 @@ enum ForeignOwner {
 }
 
 impl ForeignOwner {
-    /// Tells whether only a pin can say more about the owner. bpfman uses libxdp's dispatcher, and pins elsewhere.
+    /// Tells whether only a pin can say more about the owner. bpfman uses libxdp's dispatcher, but pins it at another
+    /// path.
     const fn is_told_by_pins(&self) -> bool {
         match self {
             Self::Libxdp { programs, .. } => programs.is_empty(),
@@ -103,7 +104,8 @@ impl Foreign {
         }
     }
 
-    /// Describes the program in words for the end of a sentence. `is_own`: a dispatcher of a twinprobe is this daemon's.
+    /// Describes the program in words for the end of a sentence. `is_own` is true if a dispatcher of twinprobe belongs
+    /// to this daemon.
     fn describe(&self, is_own: bool) -> String {
         let Self { name, id, mode, owner, .. } = self;
         if is_own && *owner == ForeignOwner::Twinprobe {
@@ -140,8 +142,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Explains why no XDP program can be attached to `interface`, and the remedy. To be called in the
-/// interface's namespace.
+/// Explains why no XDP program can be attached to `interface`, and what to do. Call this in the interface's namespace.
 pub fn occupied(interface: &str, ifindex: u32) -> String {
     let found = attached(ifindex).unwrap_or_else(|error| {
         tracing::warn!(interface, %error, "the attached XDP program could not be read");
@@ -156,7 +157,7 @@ pub fn occupied(interface: &str, ifindex: u32) -> String {
     explain(interface, &on, &programs, joining)
 }
 
-/// The state of the daemon's wish to join dispatchers of libxdp.
+/// The ability of the daemon to join dispatchers of libxdp.
 #[derive(Clone, Copy, Debug)]
 enum Joining {
     /// The daemon knows no `xdp-loader`.
@@ -210,7 +211,8 @@ fn explain(interface: &str, on: &str, programs: &[Foreign], joining: Joining) ->
     format!("{named} {is} attached to {place}; {advice}")
 }
 
-/// Returns the programs at the interface, or else at an interface on top of it: the kernel refuses both.
+/// Returns the programs at the interface, or else at an interface that is on top of it: the kernel refuses another
+/// program in both cases.
 fn attached(ifindex: u32) -> io::Result<Option<(String, Vec<Foreign>)>> {
     let mut socket = NetlinkSocket::here()?;
     let Some(device) = socket.device(ifindex)? else { return Ok(None) };

@@ -18,8 +18,8 @@ pub struct HookPoint {
     pub position: Position,
 }
 
-/// The identity of a place: namespace, interface index, the hook's name, and true for [`Position::First`]. The interface's name is
-/// not a part of it, because names change.
+/// The identity of a place: the namespace, the interface index, the hook's name, and a flag that is true for [`Position::First`].
+/// The interface's name is not a part of the identity, because names change.
 pub type HookKey = (u64, u32, &'static str, bool);
 
 impl HookPoint {
@@ -28,7 +28,7 @@ impl HookPoint {
         (self.netns.id(), self.ifindex, self.hook.name(), first)
     }
 
-    /// Makes the error of a system call the error of an attachment here.
+    /// Converts the error of a system call into the error of an attachment at this place.
     pub fn failed(&self, source: io::Error) -> AttachError {
         AttachError::Failed { hook: self.hook.name(), interface: self.interface.clone(), source }
     }
@@ -48,7 +48,7 @@ impl PartialEq for HookPoint {
 
 impl Eq for HookPoint {}
 
-/// Returns the place for the name of a directory of pins; `None` for other names.
+/// Returns the place whose pins are in a directory of this name; `None` for other names.
 pub fn parse_pin_name(name: &str) -> Option<HookKey> {
     let mut parts = name.splitn(4, '_');
     let mut next = || parts.next();

@@ -29,7 +29,7 @@ const PINS: &str = "/sys/fs/bpf/xdp";
 pub const ARRAY: &str = "tp_libxdp";
 /// The name of the program in that object, which `xdp-loader status` shows.
 pub const ENTRY: &str = "twinprobe";
-/// The modes of libxdp's dispatchers. Each has a directory for that pin among the pins of a dispatcher.
+/// The modes of libxdp's dispatchers. Among the pins of a dispatcher, each mode has a directory for the pin of the prog-array.
 const MODES: [&str; 2] = [NATIVE, GENERIC];
 const SLOT: [u8; 4] = 0_u32.to_ne_bytes();
 
@@ -40,14 +40,14 @@ pub struct Membership {
     socket: Mutex<NetlinkSocket>,
     ifindex: u32,
     array: OwnedFd,
-    /// The id of the array.
+    /// The id of the prog-array.
     id: u32,
     pub mode: &'static str,
 }
 
 impl Membership {
-    /// Makes libxdp's dispatcher at `place` call `program`; `None` if there is no such dispatcher, or no `xdp-loader`
-    /// to ask. Call this in the interface's namespace.
+    /// Makes libxdp's dispatcher at `place` call `program`; `None` if there is no such dispatcher, or if `xdp-loader` is not
+    /// configured. Call this in the interface's namespace.
     pub fn join(
         place: &HookPoint,
         request: XdpRequest,
@@ -103,8 +103,8 @@ impl Membership {
         Ok(Self { socket: Mutex::new(NetlinkSocket::here()?), ifindex, array, id, mode })
     }
 
-    /// Adopts the place of an earlier daemon, whose pins are in `pins`; `None` if there is none. To be called in the interface's
-    /// namespace.
+    /// Adopts the place of an earlier daemon, whose pins are in `pins`; `None` if there is no such place. Call this in the
+    /// interface's namespace.
     pub fn adopt(ifindex: u32, pins: &Path) -> io::Result<Option<Self>> {
         for mode in MODES {
             if let Some(array) = found(object::obj_get(&directory(pins, mode).join(ARRAY)))? {
@@ -119,8 +119,8 @@ impl Membership {
         MODES.into_iter().try_for_each(|mode| files::remove_directory(&directory(pins, mode)))
     }
 
-    /// Puts `program` in the place of the present one, between two packets. Fails with `NotFound` if libxdp's
-    /// dispatcher no longer calls the daemon's program.
+    /// Replaces the present program with `program`, between two packets. Fails with `NotFound` if libxdp's dispatcher no
+    /// longer calls the daemon's program.
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         if self.member()?.is_none() {
             let message = "libxdp's dispatcher does not call the daemon any more";
@@ -129,7 +129,7 @@ impl Membership {
         map::map_update(self.array.as_fd(), &SLOT, &program.as_raw_fd().to_ne_bytes())
     }
 
-    /// Returns the id of the program that packets of the interface meet; `None` if it is not the daemon's.
+    /// Returns the id of the program that packets of the interface meet; `None` if this is not the daemon's program.
     pub fn program_at(&self, ifindex: u32) -> io::Result<Option<u32>> {
         let mut id = [0; 4];
         let is_called = self.ifindex == ifindex
@@ -147,7 +147,7 @@ impl Membership {
         loader.unload(&device.name, id)
     }
 
-    /// Returns the interface, and the id of the extension by which libxdp's dispatcher calls the daemon.
+    /// Returns the interface, and the id of the extension through which libxdp's dispatcher calls the daemon's program.
     fn member(&self) -> io::Result<Option<(Device, u32)>> {
         let Some(device) = self.socket.lock().device(self.ifindex)? else { return Ok(None) };
         let programs = device.programs.iter();
@@ -166,8 +166,8 @@ pub struct CalledProgram {
     maps: Vec<u32>,
 }
 
-/// Returns the programs that are pinned in the directory of a dispatcher, in the order of its calls. Other
-/// names are left out, and pins that can't be opened.
+/// Returns the programs that are pinned in the directory of a dispatcher, in the order of its calls. Leaves out other names,
+/// and pins that can't be opened.
 pub fn called(directory: &Path) -> io::Result<Vec<CalledProgram>> {
     let mut programs = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -184,17 +184,17 @@ pub fn called(directory: &Path) -> io::Result<Vec<CalledProgram>> {
     Ok(programs)
 }
 
-/// The directory where libxdp pins what a dispatcher at an interface calls.
+/// Returns the directory in which libxdp pins the programs that a dispatcher at an interface calls.
 pub fn pins_of(ifindex: u32, dispatcher: u32) -> PathBuf {
     Path::new(PINS).join(format!("dispatch-{ifindex}-{dispatcher}"))
 }
 
-/// Tells whether a dispatcher of libxdp is at an interface of the caller's namespace, and the daemon can join it.
+/// Tells whether an interface of the caller's namespace has a dispatcher of libxdp that the daemon can join.
 pub fn can_join(ifindex: u32) -> io::Result<bool> {
     Ok(XdpLoader::known().is_some() && owned(NetlinkSocket::here()?, ifindex)?.is_some())
 }
 
-/// Returns the interface and the mode of libxdp's dispatcher there; `None` if there is no such dispatcher.
+/// Returns the interface, and the mode of libxdp's dispatcher there; `None` if the interface has no such dispatcher.
 fn owned(mut socket: NetlinkSocket, ifindex: u32) -> io::Result<Option<(Device, &'static str)>> {
     let Some(device) = socket.device(ifindex)? else { return Ok(None) };
     let mut programs = device.programs.iter();

@@ -16,16 +16,16 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::attach::hook::xdp_request::NATIVE;
 
-/// The time for one run. Tests use a shorter time.
+/// The time limit for one run. Tests use a shorter time.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 10 });
-/// The last lines of a failed run that an error shows, and their length in characters. A refusal of the kernel takes eight
-/// lines.
+/// The number of last lines of a failed run that an error shows, and their length in characters. A refusal of the kernel
+/// takes eight lines.
 const LINES: usize = 8;
 const LENGTH: usize = 700;
 
 static KNOWN: OnceLock<XdpLoader> = OnceLock::new();
 
-/// The loader that the operator has named, and the program that the daemon has it load.
+/// The loader that the operator has named, and the object that the loader loads for the daemon.
 #[derive(Debug)]
 pub struct XdpLoader {
     pub path: PathBuf,
@@ -35,7 +35,7 @@ pub struct XdpLoader {
 }
 
 impl XdpLoader {
-    /// Makes this process use the loader. A second one is ignored.
+    /// Makes this process use the loader. A second call has no effect.
     pub fn introduce(self) {
         let _ = KNOWN.set(self);
     }
@@ -44,7 +44,7 @@ impl XdpLoader {
         KNOWN.get()
     }
 
-    /// Loads the object at an interface of the caller's namespace. Its map is the pinned one in `pins`.
+    /// Loads the object at an interface of the caller's namespace. The object uses the map that is pinned in `pins`.
     pub fn load(&self, interface: &str, mode: &str, pins: &Path) -> io::Result<()> {
         let mut object = File::from(memfd_create("twinprobe", MemfdFlags::CLOEXEC)?);
         object.write_all(&self.object)?;

@@ -1,4 +1,4 @@
-//! Other managers of programs, known by the pins that keep their programs.
+//! Other managers of programs. The pins that keep their programs identify them.
 
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use crate::sys::object;
 /// The directories of pins: the host's, and bpfman's.
 const ROOTS: [&str; 2] = ["/sys/fs/bpf", BPFMAN];
 const BPFMAN: &str = "/run/bpfman/fs";
-/// The folders of l3afd's pins of links and programs, with a folder for each interface, program and version.
+/// The folders in which l3afd pins links and programs, with a folder for each interface, program and version.
 const L3AFD: [&str; 2] = ["/sys/fs/bpf/links", "/sys/fs/bpf/progs"];
-/// The most folders in each other, and the most pins and folders, that a search looks at.
+/// The deepest nesting of folders that a search follows, and the most pins and folders that it visits.
 const DEPTH: usize = 6;
 const LOOKED_AT: usize = 4096;
 
@@ -22,7 +22,7 @@ pub enum ProgramManager {
 }
 
 impl ProgramManager {
-    /// Returns the manager that pins a program at `path`.
+    /// Returns the manager that pins its programs at `path`.
     pub fn of(path: &Path, interface: &str) -> Option<Self> {
         let is_l3afd = L3AFD.iter().any(|folder| {
             let inside = path.strip_prefix(folder).and_then(|inside| inside.strip_prefix(interface));
@@ -32,7 +32,7 @@ impl ProgramManager {
     }
 }
 
-/// Returns the first pin of a program, or of the link that holds it.
+/// Returns the first pin of a program, or of the link that attaches it.
 pub fn pin_of(program: u32) -> Option<PathBuf> {
     let mut left = LOOKED_AT;
     ROOTS.iter().find_map(|root| within(Path::new(root), program, DEPTH, &mut left))

@@ -15,7 +15,7 @@ use crate::sys::{call, link};
 /// `BPF_MPROG_MAX`: the largest number of programs at one hook of an interface.
 const MAX_PROGRAMS: usize = 64;
 
-/// The word that the status shows, and a part of the pin's name.
+/// The word that the status shows. It is also a part of the pin's name.
 pub const MODE: &str = "tcx";
 
 fn attach_type(hook: Hook) -> bpf_attach_type {

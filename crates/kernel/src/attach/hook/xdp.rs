@@ -1,4 +1,4 @@
-//! XDP by `bpf_link`: native (the driver's own hook), else generic (Linux 5.9).
+//! XDP by `bpf_link`: native mode (the driver's own hook), or else generic mode (Linux 5.9).
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::trial::programs;
 
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// An MTU above which drivers may refuse programs for packets of a single buffer, in bytes; and that of the loopback
+/// The MTU in bytes above which drivers may refuse programs for packets of a single buffer; and the MTU of the loopback
 /// interface, which has no native XDP.
 const USUAL_MTU: u32 = 1500;
 const LOOPBACK_MTU: u32 = 65_536;
@@ -27,7 +27,7 @@ const LOOPBACK_MTU: u32 = 65_536;
 pub struct XdpLink {
     pub link: OwnedFd,
     pub mode: &'static str,
-    /// The reason why the native mode was not possible, if the program can be changed so that it is.
+    /// The reason why the native mode was not possible, if a change of the program would allow it.
     pub fallback: Option<String>,
 }
 
@@ -73,8 +73,8 @@ pub fn attach(
     })
 }
 
-/// Returns the reason why a driver refuses a program for packets of a single buffer with this error, and the cure; `None` if
-/// the MTU of the interface is not a reason. Call this in the interface's namespace.
+/// Returns the reason why a driver refuses a program for packets of a single buffer with this error, and what to do; `None`
+/// if the MTU of the interface is not the reason. Call this in the interface's namespace.
 pub fn single_buffer(place: &HookPoint, error: &io::Error) -> Option<String> {
     let mtu = NetlinkSocket::here().ok()?.device(place.ifindex).ok()??.mtu;
     if !programs::has_frags() || mtu <= USUAL_MTU || mtu >= LOOPBACK_MTU {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// The time to wait for one method before the next one also starts: longer than any usually takes on a busy
-/// machine.
+/// The time to wait for one method before the next method starts as well. It is longer than any method usually takes on
+/// a busy machine.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A method to wait for a grace period.
@@ -15,13 +15,13 @@ pub const PATIENCE: Duration = Duration::from_millis(100);
 pub enum QuiesceMethod {
     /// The first of the following methods that is valid on this machine.
     Auto,
-    /// One thread runs on every CPU in turn.
+    /// One thread moves to every CPU, one after the other.
     Sweep,
     /// `membarrier(MEMBARRIER_CMD_GLOBAL)`.
     Membarrier,
     /// The update of a map of maps.
     MapInMap,
-    /// No wait, so that windows are torn. Only for the test that shows it.
+    /// No wait at all, so that windows are torn. Only a test uses it, to show this.
     None,
 }
 
@@ -35,12 +35,12 @@ pub struct MethodReport {
     reason: Option<String>,
 }
 
-/// A function that returns after a full grace period. The number is that of a CPU which all earlier programs have left;
-/// `None` if no such CPU is known.
+/// A function that returns after a full grace period. The number is the index of a CPU that all earlier programs have
+/// left; `None` if no such CPU is known.
 pub type Way = Arc<dyn Fn(Option<usize>) -> io::Result<()> + Send + Sync>;
 
 impl QuiesceMethod {
-    /// The methods that wait, in the order of preference.
+    /// The methods that wait, preferred methods first.
     pub const ALL: [Self; 3] = [Self::Sweep, Self::Membarrier, Self::MapInMap];
 
     /// The methods that can be chosen. `None` is for the test that shows what happens without a grace period.

@@ -21,7 +21,7 @@ use crate::attach::quiesce::method::{MethodReport, PATIENCE, QuiesceMethod, Way}
 use crate::attach::quiesce::worker::Workers;
 use crate::attach::quiesce::{membarrier, sweep};
 
-/// The longest time to wait in all.
+/// The longest time that a caller waits, over all methods.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// A method, and the result of its trial.
@@ -45,7 +45,8 @@ fn prepare(method: QuiesceMethod) -> io::Result<Way> {
     })
 }
 
-/// Tries each method. A valid method that takes longer than [`PATIENCE`] counts as available: something delays it.
+/// Tries each method. A valid method that takes longer than [`PATIENCE`] counts as available, because it is only
+/// delayed.
 fn try_all() -> Vec<Trial> {
     // The trials run side by side: two of them take milliseconds.
     let begun = QuiesceMethod::ALL.map(|method| {
@@ -80,8 +81,8 @@ impl Quiescer {
         Ok(Self { workers, never_waits: wanted == QuiesceMethod::None })
     }
 
-    /// Returns once every program run that began before the call has ended, with the time that took. An error, after
-    /// [`LIMIT`] at the latest, means that programs may still run.
+    /// Returns once every program run that began before the call has ended. The result is the duration of the wait. An
+    /// error, after [`LIMIT`] at the latest, means that programs may still run.
     pub fn quiesce(&self) -> io::Result<Duration> {
         if self.never_waits {
             // Waking a thread would already be a grace period for most programs.
@@ -99,7 +100,7 @@ impl Drop for Quiescer {
     }
 }
 
-/// Returns the method to use, and the methods for its failure, in this order.
+/// Returns the method to use, followed by the methods that replace it after a failure.
 fn choose(wanted: QuiesceMethod, trials: Vec<Trial>) -> io::Result<Vec<(QuiesceMethod, Way)>> {
     let mut ways = Vec::new();
     let mut missing = Vec::new();

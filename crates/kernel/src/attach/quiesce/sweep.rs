@@ -15,7 +15,7 @@ use rustix::thread::sched_getcpu;
 
 use crate::sys::cpus::{all_online_cpus, move_to, online_cpus};
 
-/// The last CPU that a sweep has moved to or tried to move to.
+/// The last CPU to which a sweep has moved or tried to move.
 static VISITING: AtomicUsize = AtomicUsize::new(0);
 
 /// Checks that the method is valid. Only a sweep shows whether every CPU can be visited.
@@ -26,7 +26,7 @@ pub fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the CPU that a sweep is at, as a part of a message.
+/// Returns the CPU that a sweep is visiting, as a part of a message.
 pub fn place() -> String {
     format!(" at CPU {}", VISITING.load(Ordering::Relaxed))
 }

@@ -15,25 +15,25 @@ use crate::attach::quiesce::method::{MethodReport, PATIENCE, QuiesceMethod, Way}
 use crate::attach::quiesce::sweep;
 use crate::sys::cpus;
 
-/// The shortest time between two log messages that a method is late.
+/// The shortest time between two log messages about a late method.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// The time for which a caller looks for the end of a grace period before it sleeps. To sleep and to be woken takes more
+/// The time for which a caller polls for the end of a grace period before it sleeps. A sleep with its wake-up takes more
 /// processor time than a sweep of two CPUs.
 const SOON: Duration = Duration::from_micros(100);
-/// The number of callers that sleep immediately after a caller has polled in vain: the machine is busy then.
+/// The number of callers that sleep immediately after a caller has polled in vain, because the machine is busy then.
 const SLEEPERS: u32 = 8;
 
 /// The available methods, in the order of preference, and the grace periods that callers wait for.
 #[derive(Debug)]
 pub struct Workers {
     state: Mutex<QuiesceState>,
-    /// The condition that callers wait for: a grace period is over, or has failed.
+    /// The condition that callers wait for: a grace period has ended or failed.
     over: Condvar,
-    /// The number of grace periods that were over or have failed, of all methods.
+    /// The number of grace periods of all methods that have ended or failed.
     ended: AtomicU64,
-    /// The condition that each method's thread waits for: a caller asks. A wake-up of all threads would take more
-    /// processor time than a sweep.
+    /// The condition that each method's thread waits for: a request of a caller. Each method has a condition of its own,
+    /// because a wake-up of all threads would take more processor time than a sweep.
     asked: Vec<Condvar>,
 }
 
@@ -44,7 +44,8 @@ struct QuiesceState {
     reports: Vec<MethodReport>,
     /// The time of the last log message about a late method, by the method's name.
     said: BTreeMap<&'static str, Instant>,
-    /// True while a caller looks for the end of a grace period. A second one could keep the sweep from its CPU.
+    /// True while a caller polls for the end of a grace period. A second polling caller could keep the sweep from its
+    /// CPU.
     looking: bool,
     /// The number of callers that must sleep immediately.
     sleepers: u32,
@@ -57,17 +58,17 @@ struct Worker {
     method: QuiesceMethod,
     /// The method's thread; `None` until it runs.
     thread: Option<Pid>,
-    /// The number of the last grace period that a caller wants, of the last that has begun, and of the last that is
-    /// over.
+    /// The numbers of three grace periods: the last that a caller wants, the last that has begun, and the last that has
+    /// ended.
     wanted: u64,
     begun: u64,
     over: u64,
-    /// The number of callers that want the next grace period, and the CPU of the first caller.
+    /// The number of callers that want the next grace period, and the CPU of the first of these callers.
     asking: usize,
     asked_on: usize,
-    /// The number of the last grace period that failed, and the error.
+    /// The number of the last failed grace period, and the error.
     failed: Option<(u64, io::Error)>,
-    /// True if a caller waits for another grace period than the present one.
+    /// True if a caller waits for a later grace period than the present one.
     late: bool,
 }
 
@@ -83,7 +84,7 @@ impl Worker {
         if self.asking == 0 {
             self.asked_on = sched_getcpu();
             if let (QuiesceMethod::Sweep, Some(thread)) = (self.method, self.thread) {
-                // To be woken on another CPU takes the thread less time than to move there.
+                // The thread is woken on the other CPU, because this takes less time than its move to that CPU.
                 cpus::keep_off(thread, self.asked_on);
             }
         }
@@ -100,7 +101,7 @@ impl Worker {
         (self.begun, (asking == 1).then_some(self.asked_on))
     }
 
-    /// Returns the last error of a grace period, if its number is `number` or a later one.
+    /// Returns the error of the last failed grace period, if its number is at least `number`.
     fn failure(&self, number: u64) -> Option<&io::Error> {
         self.failed.as_ref().filter(|(failed, _)| *failed >= number).map(|(_, error)| error)
     }
@@ -114,8 +115,7 @@ impl QuiesceState {
         }
     }
 
-    /// Marks a method as late, and says so in its report and the log, when a caller no longer waits only for this
-    /// method.
+    /// Marks a method as late, in its report and in the log, when a caller no longer waits for this method alone.
     fn late(&mut self, index: usize) {
         let worker = &mut self.workers[index];
         worker.late = true;
@@ -153,23 +153,23 @@ impl Workers {
         Ok(workers)
     }
 
-    /// The method that served the last caller; before the first call, the preferred one.
+    /// Returns the method that served the last caller; before the first call, the preferred method.
     pub fn in_use(&self) -> QuiesceMethod {
         self.state.lock().in_use
     }
 
-    /// The number of callers that want the next grace period of the preferred method.
+    /// Returns the number of callers that want the next grace period of the preferred method.
     #[cfg(test)]
     pub fn asking(&self) -> usize {
         self.state.lock().workers[0].asking
     }
 
-    /// The state of all methods, in the order of preference.
+    /// Returns the state of all methods, preferred methods first.
     pub fn reports(&self) -> Vec<MethodReport> {
         self.state.lock().reports.clone()
     }
 
-    /// Ends the threads, each after its grace period. Call this when no caller will ask any more.
+    /// Ends the threads, each after its present grace period. Call this when no caller will request anything any more.
     pub fn end(&self) {
         self.state.lock().ended = true;
         for asked in &self.asked {
@@ -177,8 +177,8 @@ impl Workers {
         }
     }
 
-    /// Waits until one of the methods has waited for a grace period that began after the call. The methods are asked
-    /// one after the other, each once those before it have failed or are late.
+    /// Waits until one of the methods has waited for a grace period that began after the call. Starts one method after
+    /// the other: each method starts when all earlier methods have failed or are late.
     pub fn wait(&self, deadline: Instant) -> io::Result<()> {
         let begun = Instant::now();
         let mut state = self.state.lock();
@@ -218,7 +218,7 @@ impl Workers {
                     self.asked[asked.len()].notify_one();
                     asked.push(number);
                 } else {
-                    // Every method is asked by now, and the first that ends serves the caller.
+                    // Every method has been started, and the first one that ends serves the caller.
                     patience = deadline;
                 }
             }
@@ -230,8 +230,8 @@ impl Workers {
         }
     }
 
-    /// Looks for the end of a grace period for a while, unless another caller is looking, or has looked in
-    /// vain lately. Returns true if one has ended.
+    /// Polls for the end of a grace period for a short time, unless another caller polls, or has recently polled in
+    /// vain. Returns true if a grace period has ended.
     fn ends_soon(&self, state: &mut MutexGuard<'_, QuiesceState>, begun: Instant) -> bool {
         if state.looking || begun.elapsed() >= SOON {
             return false;

@@ -18,19 +18,20 @@ use crate::sys::asm::{
 
 /// The most calls that the kernel allows for a packet.
 const MAX_CALLS: i32 = 33;
-/// The registers that hold the table and the slot of a call.
+/// The registers that contain the table and the slot of a call.
 const TABLE: u8 = 2;
 const SLOT: u8 = 3;
 /// The number of instructions of each call in the loop, and of the code for each slot.
 const CALL: usize = 3;
 const LEAVE: usize = 3;
-/// The class of an instruction, in the lowest bits of its code, and the classes that write to memory or jump.
+/// The mask of an instruction's class (the lowest bits of its code), and the classes of instructions that write to memory
+/// or jump.
 const CLASS: u8 = 0x07;
 const WITHOUT_RESULT: [u8; 4] = [0x02, 0x03, 0x05, 0x06];
 
 /// Returns the program `entry` with all programs that it calls through `tables`. `first` is the number by which
-/// instructions refer to the first table; a packet with too many calls gets the verdict `pass`. `linked` gives the
-/// program with a name.
+/// instructions refer to the first table; a packet with too many calls gets the verdict `pass`. `linked` returns the
+/// program that has a given name.
 pub fn join(
     entry: &str,
     tables: &Calls,
@@ -100,7 +101,7 @@ fn without_calls(function: &Function, first: usize) -> Result<Function, CallErro
     Ok(Function { instructions, ..changed })
 }
 
-/// Returns instructions with zero in place of the addresses of tables, which have no other use.
+/// Returns instructions in which zero replaces the addresses of tables, which have no other use.
 fn without_tables(instructions: &[bpf_insn], first: usize) -> Vec<bpf_insn> {
     let mut instructions = instructions.to_vec();
     for insn in &mut instructions {
@@ -121,7 +122,7 @@ fn tail_calls(program: &[bpf_insn]) -> impl Iterator<Item = InstructionIndex> {
     (0..program.len()).filter(is_call)
 }
 
-/// Returns the end of the program itself. The linked functions begin there.
+/// Returns the end of the program itself, where the linked functions begin.
 fn end_of_program(program: &[bpf_insn]) -> InstructionIndex {
     let entries = (0..program.len()).filter_map(|at| match decode(program, at) {
         Ok((Instruction::Call(entry) | Instruction::Function { entry, .. }, _)) => Some(entry),
@@ -136,7 +137,8 @@ fn loaded(insn: &bpf_insn, first: usize) -> Option<usize> {
     usize::try_from(insn.imm).ok().filter(|_| refers)?.checked_sub(first)
 }
 
-/// Returns the table of the call at `at`: the table that is loaded before the call in the same block, or the only one.
+/// Returns the table of the call at `at`: the table that is loaded before the call in the same block, or else the only
+/// table.
 fn table(program: &[bpf_insn], at: InstructionIndex, first: usize) -> Option<usize> {
     let is_target = |place: InstructionIndex| {
         (0..program.len()).any(|from| {
@@ -165,7 +167,8 @@ fn table(program: &[bpf_insn], at: InstructionIndex, first: usize) -> Option<usi
     if let [only] = all[..] { Some(only) } else { None }
 }
 
-/// Returns a program whose calls through tables leave it, with the number of the next one above the verdict's bits.
+/// Returns a program that ends at each call through a table. Its result is the number of the called program, above the
+/// verdict's bits.
 fn leaving(
     function: &Function,
     first: usize,
@@ -182,7 +185,7 @@ fn leaving(
     Ok(Function { instructions, ..changed })
 }
 
-/// Returns the code for a call: it leaves the function if the slot has a program, and continues otherwise.
+/// Returns the code for a call: it ends the function if the slot has a program, and continues otherwise.
 fn leave(slots: &[(u32, usize)]) -> Vec<bpf_insn> {
     let count = slots.len();
     let mut out = vec![low(SLOT)];

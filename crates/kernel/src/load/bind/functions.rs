@@ -12,7 +12,8 @@ use crate::admit::functions::{FUNCTIONS, KernelFunction, function};
 use crate::plan::object::ObjectError;
 use crate::sys::asm::call_helper;
 
-/// The functions that this kernel has: the number of each here, and that of its type.
+/// Returns the functions that this kernel has: the number of each function in this crate, and the id of its
+/// type.
 fn known() -> &'static BTreeMap<u32, u32> {
     static KNOWN: OnceLock<BTreeMap<u32, u32>> = OnceLock::new();
     KNOWN.get_or_init(|| {
@@ -39,7 +40,7 @@ pub fn expect(program: &Function) -> Result<(), ObjectError> {
     }
 }
 
-/// Changes a call of such a function into one that the kernel accepts.
+/// Changes a call of a kernel function into a call that the kernel accepts.
 pub fn bind(instruction: &mut bpf_insn) {
     if let Some(id) = called(instruction).and_then(|function| known().get(&function.number)) {
         instruction._bitfield_1 = bpf_insn::new_bitfield_1(0, BPF_PSEUDO_KFUNC_CALL as u8);

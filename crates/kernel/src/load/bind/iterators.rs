@@ -16,7 +16,7 @@ use crate::sys::asm::{
     add_imm32, call_helper, jump, load_u64, mov, mov_imm, or, shift_left, store_u64, store_u64_imm,
 };
 
-/// The iterator is in R1, and a call may change R0 to R5.
+/// The register with the address of the iterator. A call may change R0 to R5.
 const ITERATOR: u8 = 1;
 /// `if dst > src goto +off` and `if dst >= src goto +off`, comparing 32 bits with a sign.
 const IF_MORE: u8 = 0x6e;
@@ -43,7 +43,7 @@ pub fn inline(function: Function) -> Result<Function, ObjectError> {
     Ok(Function { instructions, ..changed })
 }
 
-/// `bpf_iter_num_new(R1, R2, R3)`: the numbers from R2 on that are less than R3.
+/// Returns the code for `bpf_iter_num_new(R1, R2, R3)`: the numbers from R2 on that are less than R3.
 fn first() -> Vec<bpf_insn> {
     vec![
         mov_imm(0, 0),
@@ -58,7 +58,7 @@ fn first() -> Vec<bpf_insn> {
     ]
 }
 
-/// `bpf_iter_num_next(R1)`: the address of the next number, or 0 forever after the last.
+/// Returns the code for `bpf_iter_num_next(R1)`: the address of the next number, or 0 after the last number.
 fn next() -> Vec<bpf_insn> {
     vec![
         load_u64(2, ITERATOR, 0),

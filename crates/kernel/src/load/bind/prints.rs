@@ -18,7 +18,7 @@ const NUMBERS: (u8, u8) = (3, 5);
 /// The register of the result.
 const RESULT: u8 = 0;
 
-/// Returns a linked program that clears the registers which a format does not use, and the results of the calls.
+/// Returns a linked program that clears the registers which a format does not use, and the results of printing calls.
 pub fn clear(function: Function, maps: &[MapPlan]) -> Result<Function, CallError> {
     let program = &function.instructions;
     let prints: Vec<InstructionIndex> = formats::prints(program).collect();
@@ -47,7 +47,7 @@ mod tests {
     use crate::plan::tests::scene::{FACTS, at, compile};
     use twinprobe_ebpf_common::hook::Hook;
 
-    /// Returns the refusals of a program that prints by `body`.
+    /// Returns the reasons to refuse a program that prints by `body`.
     fn refusals(body: &str) -> String {
         let elf = compile(&format!(
             "struct xdp {{ u32 data, data_end; }};

@@ -1,5 +1,5 @@
-//! The transfer of late counts: an old map's counts since its copy are added to the map that counts now. The meaning
-//! of a field decides how: counts are added, and other numbers join by the rules for windows.
+//! The transfer of late counts: the counts that an old map got after it was copied are added to the map that counts
+//! now. The meaning of a field decides how: counts are added, and other numbers are joined by the rules for windows.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,9 +15,8 @@ use crate::load::carry::adder::Adder;
 use crate::load::carry::exchanger::{Exchange, Exchanger};
 use crate::sys::{cpus, map};
 
-/// The number of times that a field is computed again because programs have changed it meanwhile. Each
-/// attempt brings the field nearer to its result, except for counts that are too small for an atomic
-/// addition.
+/// The number of times that a field is computed again because programs have changed it. Each attempt brings the field
+/// nearer to its result, except for counts that are too small for an atomic addition.
 const TRIES: usize = 1000;
 
 /// Tells whether a map has no room for another entry: the error depends on the family of the map.
@@ -35,10 +34,10 @@ struct ChangedEntry<'a> {
 
 /// The numbers of a value.
 struct Fields {
-    /// Offset and size in bytes of every number that a program can add to atomically: aligned, of 4 or 8 bytes, in the
-    /// machine's own byte order.
+    /// The offset and the size in bytes of every number that a program can add to atomically: aligned, of 4 or 8
+    /// bytes, in the machine's own byte order.
     counters: Vec<(usize, usize)>,
-    /// All others, each with the offset of its array element.
+    /// All other numbers, each with the offset of its array element.
     others: Vec<(Leaf<LeafJoin>, usize)>,
 }
 
@@ -64,8 +63,8 @@ impl Fields {
     }
 }
 
-/// Adds the changes since the copy while programs also add. Returns the keys of the entries that do not fit, except
-/// those that are `known` not to fit.
+/// Adds the changes since the copy, while programs also add. Returns the keys of the entries that do not fit, without
+/// the keys that are `known` not to fit.
 pub fn add_changes(
     map: &OwnedFd,
     layout: &TableLayout,
@@ -80,7 +79,7 @@ pub fn add_changes(
         if before.is_some_and(|before| **before == *value) {
             continue;
         }
-        // An entry that is missing in the copy can only have been made by the new programs in the meantime.
+        // An entry that is missing in the copy was made by the new programs after the copy.
         let is_new = before.is_none() && layout.kind.family() != MapFamily::Array;
         match if is_new { map::map_insert(map.as_fd(), key, value) } else { Ok(false) } {
             Ok(true) => {}
@@ -139,7 +138,7 @@ fn add_counters(
     Ok(())
 }
 
-/// Joins the numbers that are not added with the present numbers of the new programs.
+/// Joins the numbers that can't be added atomically with the present numbers of the new programs.
 fn join_others(
     map: &OwnedFd,
     layout: &TableLayout,

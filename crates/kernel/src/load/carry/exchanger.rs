@@ -14,7 +14,7 @@ use crate::sys::prog::{self, ProgLoad};
 
 /// The sizes of words that may contain a field, in bytes. Only words of more than one byte are exchanged atomically.
 const WORDS: [usize; 3] = [8, 4, 1];
-/// The number of attempts while neighbours change.
+/// The number of attempts if neighbouring bytes change.
 const TRIES: usize = 16;
 
 /// Exchanges fields of the entries of one map.
@@ -24,7 +24,7 @@ pub struct Exchanger<'a> {
     key_size: usize,
     value_size: usize,
     atomic: bool,
-    /// The program for each of [`WORDS`]; `None` inside if the kernel has refused it.
+    /// The program for each of [`WORDS`], once it was needed; the inner `None` means that the kernel has refused it.
     programs: [Option<Option<OwnedFd>>; WORDS.len()],
 }
 
@@ -32,14 +32,14 @@ pub struct Exchanger<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     Done,
-    /// The field has changed.
+    /// The field has changed since it was read.
     Changed,
     /// The field can't be exchanged, or its entry was deleted.
     Impossible,
 }
 
 impl<'a> Exchanger<'a> {
-    /// `atomic` is false where the machine has no atomic operations on the values.
+    /// Makes the exchanger. `atomic` is false if the machine has no atomic operations on the values.
     pub fn new(map: BorrowedFd<'a>, key_size: usize, value_size: usize, atomic: bool) -> Self {
         Self { map, key_size, value_size, atomic, programs: Default::default() }
     }
@@ -161,8 +161,8 @@ fn program(
             program.push(asm::store_width(word, 9, 0, 5));
         }
     }
-    // After the last attempt the result is a change. Without atomic operations the result is success, because the
-    // word was written.
+    // After the last attempt the result is that the field has changed. Without atomic operations the result is success,
+    // because the word was written.
     let in_vain = program.len();
     program.push(asm::jump(0));
     let end = |program: &mut Vec<bpf_insn>, result: u32| {

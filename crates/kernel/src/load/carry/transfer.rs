@@ -21,13 +21,13 @@ use crate::read::table::MapTable;
 use crate::sys::call::KernelError;
 use crate::sys::map;
 
-/// The rows that are left in an old private map, which belong to the open window.
+/// The rows that remain in an old private map, which belong to the open window.
 #[derive(Debug)]
 pub struct Remains {
     pub direction: &'static str,
-    /// The interface of the rows, if they count its packets alone.
+    /// The interface whose packets the rows count; `None` if they count the packets of all interfaces.
     pub interface: Option<String>,
-    /// The map, as metrics name it.
+    /// The name of the map, as metrics have it.
     pub map: String,
     pub layout: TableLayout,
     pub rows: RawTable,
@@ -43,8 +43,8 @@ pub struct Transfers {
 /// Content that a replacement could not take over: the direction, and the message about the content.
 pub type Loss = (&'static str, String);
 
-/// Adds the counts of an old map that are kept elsewhere to the rows of the map. The arguments are the direction, the
-/// name and the layout of the map, and its rows.
+/// A function that adds the counts of an old map that are kept outside of the map to the rows of the map. Its arguments
+/// are the direction, the name and the layout of the map, and its rows.
 pub type MoreKnown<'a> = dyn Fn(&'static str, &str, &TableLayout, RawTable) -> RawTable + 'a;
 
 #[derive(Debug)]
@@ -55,10 +55,10 @@ struct Transfer {
     old: MetricMap,
     from: TableLayout,
     to: TableLayout,
-    /// A value of the new map before anything is added.
+    /// A value of the new map, before anything is added to it.
     blank: Vec<u8>,
     target: Target,
-    /// The size of the new map in entries, and the keys of the entries that found no room in it.
+    /// The largest number of entries of the new map, and the keys of the entries that did not fit.
     max_entries: u32,
     left: HashSet<Box<[u8]>>,
     /// The keys of the entries that the configuration gives the new map: these stay as they are.
@@ -141,19 +141,19 @@ impl Transfers {
         self.transfers.is_empty()
     }
 
-    /// The content that could not be taken over so far.
+    /// Returns the content that could not be taken over so far.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// Returns the rows that [`Self::finish`] would return now, while the old programs still count. Maps that can only
-    /// be popped are left out and keep their values.
+    /// Returns the rows that [`Self::finish`] would return now, while the old programs still count. Leaves out maps
+    /// that can only be popped; these keep their values.
     pub fn preview(&self) -> Result<Vec<Remains>, KernelError> {
         self.transfers.iter().filter_map(|transfer| transfer.preview().transpose()).collect()
     }
 
-    /// Takes over the rest. To be called once no CPU runs the old programs any more. Returns the rows that belong to
-    /// the open window, and the losses.
+    /// Takes over the rest. Call this once no CPU runs the old programs any more. Returns the rows that belong to the
+    /// open window, and the losses.
     pub fn finish(self) -> (Vec<Remains>, Vec<Loss>) {
         let mut remains = Vec::new();
         let mut finished = Self::default();
@@ -300,8 +300,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Returns the rows of the open window, and the number of entries that found no room in the new map and
-    /// were not known before.
+    /// Returns the rows of the open window, and the number of entries that did not fit into the new map and were not
+    /// known before.
     fn finish(&self) -> Result<(Option<Remains>, usize), KernelError> {
         let fifo = self.to.kind.family() == MapFamily::Fifo;
         let rows = self.rows(if fifo { AfterRead::Reset } else { AfterRead::Keep })?;
@@ -327,7 +327,7 @@ fn is_flat(map: &MapPlan) -> bool {
     MapKind::from_bpf_type(map.spec.map_type).is_some_and(|kind| !kind.is_nested())
 }
 
-/// Tells whether the other direction continues a map that both directions used.
+/// Tells whether a map that both directions used continues in the other direction.
 fn goes_on_elsewhere(old: &[&ProbeMaps], direction: &str, new: &MapPlan) -> bool {
     let was_common = |old: &&ProbeMaps| {
         old.plan.direction() == direction && old.plan.map(&new.name).is_some_and(|map| map.common)
@@ -344,9 +344,9 @@ fn blank(initial: &[u8], target: &Target, to: &TableLayout) -> Vec<u8> {
     }
 }
 
-/// Tells whether the content of a replaced map is lost because no map of one interface alone continues it:
-/// the map served all interfaces together, or an interface that the probe leaves. Only the direction of the
-/// first interface tells this.
+/// Tells whether the content of a replaced map is lost because no map of a single interface continues it: the map
+/// served all interfaces together, or an interface that the probe leaves. Returns true only for the direction of the
+/// first interface.
 fn is_left_behind(old: &[&ProbeMaps], plan: &DirectionPlan, map: &MapPlan, origins: &[usize]) -> bool {
     let Some(own) = plan.own_interface.as_ref().filter(|own| own.index == 0) else { return false };
     let is_left = |(index, old): (usize, &&ProbeMaps)| {

@@ -40,7 +40,7 @@ impl Parent {
     }
 }
 
-/// The place of a filter among those of a parent that take every protocol.
+/// The place of a filter among the filters of a parent that take every protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterLocation {
     pub priority: u16,
@@ -58,7 +58,7 @@ pub struct Filter {
 }
 
 impl NetlinkSocket {
-    /// Makes the qdisc if it is missing. Fails with `EEXIST` if its place has a qdisc of another kind.
+    /// Makes the qdisc if it is missing. Fails with `EEXIST` if another kind of qdisc is in its place.
     pub fn add_clsact(&mut self, ifindex: u32) -> io::Result<()> {
         let request = Request::new(
             libc::RTM_NEWQDISC,
@@ -79,7 +79,7 @@ impl NetlinkSocket {
         }
     }
 
-    /// Returns all filters of a parent, in the order in which they run; none if there is no such parent.
+    /// Returns all filters of a parent, in the order in which they run; empty if the parent does not exist.
     pub fn filters(&mut self, parent: Parent) -> io::Result<Vec<Filter>> {
         self.ask(&Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &parent.body()), filter)
     }

@@ -1,5 +1,5 @@
-//! Route netlink: requests and answers. The crate `rtnetlink` is not used: it reads answers in a task, but
-//! here a thread that has entered a namespace sends and reads by itself, under a deadline.
+//! Route netlink: requests and answers. The crate `rtnetlink` is not used, because it reads answers in a
+//! task. Here, a thread that has entered a namespace must itself send and read, with a deadline.
 
 pub mod filter;
 pub mod peers;

@@ -13,7 +13,7 @@ const NETNSA_PID: u16 = 2;
 /// The size of `struct rtgenmsg`, aligned.
 const GENERAL: usize = 4;
 
-/// Lists the interfaces that lead to other namespaces, by the numbers of these: names and indices.
+/// Lists the interfaces that lead to other namespaces, by the numbers of these namespaces: names and indices.
 pub fn leading_away(socket: &mut NetlinkSocket) -> io::Result<BTreeMap<u32, Vec<(String, u32)>>> {
     let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]);
     let links = socket.ask(&request, |payload| {
@@ -36,8 +36,8 @@ pub fn leading_away(socket: &mut NetlinkSocket) -> io::Result<BTreeMap<u32, Vec<
     Ok(by_number)
 }
 
-/// Returns the number that the socket's namespace has for the namespace of a process; `None` if it has none, or the process has
-/// ended. The kernel asks for no privilege here, unlike for `/proc/PID/ns/net`.
+/// Returns the number that the socket's namespace has for the namespace of a process; `None` if it has no number, or if the
+/// process has ended. This needs no privilege, unlike `/proc/PID/ns/net`.
 pub fn number_of(socket: &mut NetlinkSocket, pid: u32) -> io::Result<Option<u32>> {
     let request = Request::new(RTM_GETNSID, 0, &[0; GENERAL]).attribute(NETNSA_PID, &pid.to_ne_bytes());
     let answered = socket.ask(&request, |payload| {
@@ -53,7 +53,7 @@ pub fn number_of(socket: &mut NetlinkSocket, pid: u32) -> io::Result<Option<u32>
     }
 }
 
-/// Takes -1 (`NETNSA_NSID_NOT_ASSIGNED`) for no number.
+/// Converts a number; -1 (`NETNSA_NSID_NOT_ASSIGNED`) means that there is no number.
 fn known(number: Option<u32>) -> Option<u32> {
     number.filter(|number| i32::try_from(*number).is_ok())
 }

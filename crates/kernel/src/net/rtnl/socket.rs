@@ -18,7 +18,7 @@ const ALIGNMENT: usize = 4;
 const HEADER: usize = size_of::<libc::nlmsghdr>();
 pub const LINK_INFO: usize = size_of::<libc::ifinfomsg>();
 const ATTRIBUTE: usize = size_of::<libc::rtattr>();
-/// The kernel writes dumps in pieces of at most 32 KiB.
+/// The size of the buffer for answers. The kernel writes dumps in pieces of at most 32 KiB.
 const BUFFER: usize = 64 << 10;
 /// The number of attempts at a list that changes while the kernel writes it.
 const ATTEMPTS: u32 = 16;
@@ -35,10 +35,10 @@ pub struct Link {
     pub alternatives: BTreeSet<String>,
 }
 
-/// A notification, as far as a watch needs it.
+/// A notification of the kernel, with the parts that a watch needs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The link is new, or a property of it changed.
+    /// The link is new, or one of its properties has changed.
     Here(Link),
     /// The link with this index was deleted, or moved to another namespace.
     Gone(u32),
@@ -79,7 +79,7 @@ impl NetlinkSocket {
     }
 
     /// Receives the messages of one datagram. Fails with [`io::ErrorKind::InvalidData`] if the datagram is larger than
-    /// the buffer, with `ENOBUFS` if messages are missing.
+    /// the buffer, and with `ENOBUFS` if messages were lost.
     pub fn receive(&mut self) -> io::Result<Vec<Message>> {
         self.datagram().map(messages)
     }
@@ -90,8 +90,8 @@ impl NetlinkSocket {
         self.buffer.get(..length).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Sends a request and returns the results of `answer` for the payloads. Fails unless the list is complete and of
-    /// one moment.
+    /// Sends a request and returns the results of `answer` for the payloads. Fails unless the list is complete and
+    /// shows one moment.
     pub fn ask<T>(&mut self, request: &Request, answer: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         undisturbed(|| self.ask_once(request, &answer))
     }
@@ -101,8 +101,8 @@ impl NetlinkSocket {
         self.ask(request, |_| None::<()>).map(drop)
     }
 
-    /// Asks as [`Self::ask`] does, but once. Fails with [`io::ErrorKind::Interrupted`] if the listed objects have
-    /// changed meanwhile.
+    /// Makes one attempt of [`Self::ask`]. Fails with [`io::ErrorKind::Interrupted`] if the listed objects have
+    /// changed during the list.
     fn ask_once<T>(&mut self, request: &Request, answer: &impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
@@ -168,7 +168,7 @@ fn error_of(payload: &[u8]) -> Option<i32> {
     }
 }
 
-/// A request to the kernel. A message of its own marks the end of the answer.
+/// A request to the kernel. The end of the answer is a separate message.
 #[derive(Debug)]
 pub struct Request(Vec<u8>);
 
@@ -207,7 +207,7 @@ pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The fields of a `nlmsghdr` that are used.
+/// The fields of a `nlmsghdr` that this module uses.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     kind: u16,
@@ -215,7 +215,7 @@ struct Header {
     sequence: u32,
 }
 
-/// Returns the messages of a datagram with their payloads, up to a message that is cut short.
+/// Returns the messages of a datagram with their payloads, up to an incomplete message.
 fn parts(mut bytes: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;
@@ -231,7 +231,8 @@ fn messages(bytes: &[u8]) -> Vec<Message> {
 }
 
 fn message(kind: u16, payload: &[u8]) -> Message {
-    // Messages of another family come from bridges about their ports: a released port still exists.
+    // Messages of another address family come from bridges, and are about their ports: a port that was released still
+    // exists.
     let is_link = payload.first() == Some(&(libc::AF_UNSPEC as u8));
     let (Some(index), true) = (u32_at(payload, 4), is_link) else { return Message::Other };
     match kind {
@@ -286,7 +287,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Returns the number at byte `at`, in the machine's byte order; `None` if `bytes` is too short.
+/// Returns the number at offset `at`, in the machine's byte order; `None` if `bytes` is too short.
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }

@@ -17,7 +17,8 @@ pub struct Traffic {
     pub received_bytes: u64,
     pub sent_packets: u64,
     pub sent_bytes: u64,
-    /// The packets that came and were thrown away, by the card or by the kernel, as `/proc/net/dev` adds them up.
+    /// The packets that the interface has received and that the card or the kernel has dropped, added up as in
+    /// `/proc/net/dev`.
     pub received_dropped: u64,
     pub sent_dropped: u64,
 }

@@ -17,8 +17,8 @@ pub struct Device {
     pub mtu: u32,
     /// The modes and ids of the XDP programs.
     pub programs: Vec<(&'static str, u32)>,
-    /// The indices of the interfaces below and above: the device that a VLAN is on, and the bridge or bond that a port
-    /// is in.
+    /// The index of the interface below (the device that a VLAN is on) and above (the bridge or bond that a port is
+    /// in).
     lower: Option<u32>,
     master: Option<u32>,
 }
@@ -37,7 +37,7 @@ impl NetlinkSocket {
         self.ask(&Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; LINK_INFO]), device)
     }
 
-    /// Returns the interface with this index; `None` if there is none.
+    /// Returns the interface with this index; `None` if it does not exist.
     pub fn device(&mut self, index: u32) -> io::Result<Option<Device>> {
         let mut body = [0; LINK_INFO];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -86,7 +86,7 @@ mod tests {
     use crate::net::netns::testing::Named;
 
     impl NetlinkSocket {
-        /// Returns the interface of this name; `None` if there is none.
+        /// Returns the interface of this name; `None` if it does not exist.
         pub fn device_by_name(&mut self, name: &str) -> io::Result<Option<Device>> {
             let name = [name.as_bytes(), b"\0"].concat();
             let request = Request::new(libc::RTM_GETLINK, 0, &[0; LINK_INFO]);

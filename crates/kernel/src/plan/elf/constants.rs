@@ -57,7 +57,7 @@ fn data(builder: &Builder<'_>, section: SectionId) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns the places in a section that refer to symbols.
+/// Returns the offsets in a section at which it refers to symbols.
 fn relocations<'a>(builder: &'a Builder<'_>, section: SectionId) -> impl Iterator<Item = &'a Relocation> {
     let tables = builder.sections.iter().filter(move |table| table.sh_info_section == Some(section));
     let tables = tables.filter_map(|table| match &table.data {
@@ -67,7 +67,7 @@ fn relocations<'a>(builder: &'a Builder<'_>, section: SectionId) -> impl Iterato
     tables.flatten()
 }
 
-/// Returns the sections of constants by their size that the type information is about, and that refer to nothing.
+/// Returns the sections of constants, named by their size, that the type information describes and that refer to nothing.
 fn by_size(builder: &Builder<'_>, btf: SectionId) -> Vec<SectionId> {
     let symbols = relocations(builder, btf).filter_map(|relocation| relocation.symbol);
     let typed: HashSet<usize> =

@@ -31,7 +31,7 @@ const CALL: u8 = 0x85;
 /// `r0 = 0`, in place of a call that the program does not reach.
 const NOTHING: [u8; 8] = [0xb7, 0, 0, 0, 0, 0, 0, 0];
 
-/// Gives options their values, and removes references to kernel objects that may be missing.
+/// Sets options to their values, and removes references to kernel objects that may be missing.
 pub fn resolve(
     builder: &mut Builder<'_>,
     types: &mut Types,
@@ -51,7 +51,7 @@ fn section(types: &Types, name: &[u8]) -> Option<usize> {
     sections.next().map(|(.., at)| at)
 }
 
-/// Returns the symbol that the object uses without defining it.
+/// Returns the symbol of this name that the object uses but does not define.
 fn undefined(builder: &Builder<'_>, name: &[u8]) -> Option<(SymbolId, bool)> {
     let mut symbols = builder.symbols.iter().filter(|symbol| symbol.section.is_none());
     let symbol = symbols.find(|symbol| symbol.st_shndx == SHN_UNDEF && symbol.name.as_slice() == name)?;
@@ -191,7 +191,8 @@ fn iterate(builder: &mut Builder<'_>) {
     });
 }
 
-/// Tells whether a program reads the address of a weak symbol. Such a program works without the symbol if the address is 0.
+/// Tells whether a program reads the address of a weak symbol. Such a program is written to work without the symbol: it
+/// checks for the address 0.
 fn is_asked_for(builder: &Builder<'_>, symbol: &Symbol<'_>) -> bool {
     let mut asked = builder.sections.iter().flat_map(|section| match &section.data {
         SectionData::Relocation(relocations) => relocations.as_slice(),
@@ -212,8 +213,8 @@ fn undefined_symbols<'a, 'b>(builder: &'a Builder<'b>) -> impl Iterator<Item = &
     builder.symbols.iter().filter(|symbol| symbol.section.is_none() && symbol.st_shndx == SHN_UNDEF)
 }
 
-/// Removes symbols from the object: their addresses become zero, and `call` tells the code for a call of one. Returns their
-/// names.
+/// Removes symbols from the object: their addresses become zero, and `call` returns the code that replaces a call of a
+/// symbol. Returns the names of the symbols.
 fn take_out(builder: &mut Builder<'_>, symbols: &[SymbolId], call: impl Fn(&str) -> [u8; 8]) -> Vec<String> {
     let name = |builder: &Builder<'_>, id| {
         String::from_utf8_lossy(builder.symbols.get(id).name.as_slice()).into_owned()

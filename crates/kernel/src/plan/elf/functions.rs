@@ -1,5 +1,5 @@
-//! The functions that a program calls. A section may have several programs: the maps and functions of the
-//! others are not needed, and may not be possible in a monitor.
+//! The functions that a program calls. A section may have several programs. The maps and functions of the other
+//! programs are not needed, and a monitor may not allow them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -14,7 +14,7 @@ use crate::plan::elf::references::INSTRUCTION;
 use crate::plan::elf::types::Forgotten;
 
 const CALL: u8 = 0x85;
-/// The values of an instruction's source register that make its number the distance to a function.
+/// The values of an instruction's source register with which the instruction's number is the distance to a function.
 const PSEUDO_CALL: u8 = 1;
 const PSEUDO_FUNC: u8 = 4;
 
@@ -28,11 +28,11 @@ struct ElfFunction {
     is_called: bool,
 }
 
-/// The functions of an object by their beginnings.
+/// The functions of an object, by the place where each begins.
 struct ElfFunctions(BTreeMap<CodePlace, ElfFunction>);
 
-/// Removes functions that neither the entry point nor the `called` programs lead to: their references and
-/// their symbols. Returns uncalled functions without a symbol.
+/// Removes functions that neither the entry point nor the `called` programs lead to, with their references and
+/// symbols. Returns the removed functions that have no symbol.
 pub fn forget_uncalled(
     builder: &mut Builder<'_>,
     entry: (SectionId, &str),
@@ -65,7 +65,7 @@ pub fn forget_uncalled(
 }
 
 impl ElfFunctions {
-    /// Finds the functions; `None` if they overlap, as those of compilers do not.
+    /// Finds the functions; `None` if functions overlap, which compilers do not do.
     fn of(builder: &Builder<'_>, entry: (SectionId, &str), called: &HashSet<String>) -> Option<Self> {
         let mut functions = BTreeMap::new();
         for symbol in builder.symbols.iter().filter(|symbol| symbol.st_type() == STT_FUNC) {

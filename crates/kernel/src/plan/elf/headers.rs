@@ -1,5 +1,5 @@
-//! The table of an object's sections. Compilers put more into an object than its programs need: the ELF
-//! library refuses unknown parts, and misreads the relocations of early compilers as ones without a target.
+//! The table of an object's sections. Compilers put more into an object than its programs need: the ELF library
+//! refuses unknown parts, and misreads the relocations of early compilers as relocations without a target.
 
 use object::elf::{
     ELFCLASS64, ELFDATA2LSB, ELFDATA2MSB, ELFMAG, EM_BPF, SHF_ALLOC, SHF_EXECINSTR, SHF_INFO_LINK,
@@ -23,7 +23,7 @@ const TYPE: usize = 4;
 const FLAGS: usize = 8;
 const LINK: usize = 40;
 
-/// An object that the ELF library reads whole.
+/// An object that the ELF library can read completely.
 pub struct Readable {
     pub elf: Vec<u8>,
     /// The indices of the sections of unused types, and their types. The library takes these sections for
@@ -39,7 +39,7 @@ pub fn readable(elf: &[u8]) -> Result<Readable, ElfError> {
     let end = count.checked_mul(HEADER).and_then(|length| length.checked_add(start));
     let table = end.and_then(|end| elf.get_mut(start..end)).ok_or_else(damaged)?;
     let (headers, _) = table.as_chunks_mut::<HEADER>();
-    // The tables of strings that are in use: those of the symbols and of the sections.
+    // The tables of strings in use: the names of the symbols, and the names of the sections.
     let symbols = headers.iter().filter(|header| word(header, TYPE) == SHT_SYMTAB);
     let mut strings: Vec<usize> = symbols.map(|header| word(header, LINK) as usize).collect();
     strings.push(names);
@@ -61,7 +61,8 @@ pub fn readable(elf: &[u8]) -> Result<Readable, ElfError> {
     Ok(Readable { elf, strange })
 }
 
-/// Returns where the table of the sections begins, in bytes, how many there are, and which one has their names.
+/// Returns the offset in bytes at which the table of the sections begins, the number of sections, and the index
+/// of the section that contains their names.
 fn place(elf: &[u8]) -> Result<(usize, usize, usize), ElfError> {
     if elf.get(..ELFMAG.len()) != Some(&ELFMAG[..]) {
         return Err(ElfError::NotElf);

@@ -60,7 +60,7 @@ fn is_table(section: &Section<'_>) -> bool {
         )
 }
 
-/// Returns the sections that the loader reads, and those that their code and definitions lead to.
+/// Returns the sections that the loader reads, and the sections to which their code and definitions refer.
 fn needed(builder: &Builder<'_>, entry: SectionId) -> HashSet<usize> {
     let is_root = |section: &&Section<'_>| {
         let name = section.name.as_slice();

@@ -1,4 +1,4 @@
-//! References to maps: those in code, and those of maps of maps to the maps in them.
+//! References to maps: the references in code, and the references of maps of maps to their inner maps.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -12,7 +12,7 @@ pub struct MapPointer {
     pub outer: String,
     /// The offset of the pointer in the outer map's definition, in bytes.
     pub offset: u64,
-    /// The map, or the program.
+    /// The name of the map or program.
     pub inner: String,
 }
 
@@ -27,7 +27,7 @@ pub fn name_maps(builder: &mut Builder<'_>) -> Vec<MapPointer> {
     sections.into_iter().flat_map(|maps| name_maps_of(builder, maps)).collect()
 }
 
-/// Tells whether a section has definitions of maps; those without types are in `maps`, for early loaders.
+/// Tells whether a section has definitions of maps. Definitions without types, for early loaders, are in `maps`.
 fn is_maps(section: &Section<'_>) -> bool {
     section.name.as_slice() == b".maps" || section.name.as_slice().starts_with(b"maps")
 }
@@ -74,7 +74,7 @@ fn name_maps_of(builder: &mut Builder<'_>, maps: SectionId) -> Vec<MapPointer> {
     pointers
 }
 
-/// Returns the maps that no reference leads to, once the references name the maps' own symbols.
+/// Returns the maps to which no reference leads. Call this once the references name the maps' own symbols.
 pub fn unused(builder: &Builder<'_>) -> BTreeSet<String> {
     let relocations = builder.sections.iter().filter_map(|section| match &section.data {
         SectionData::Relocation(relocations) if !section.delete => Some(relocations),
@@ -90,8 +90,8 @@ pub fn unused(builder: &Builder<'_>) -> BTreeSet<String> {
     unused.map(|symbol| String::from_utf8_lossy(symbol.name.as_slice()).into_owned()).collect()
 }
 
-/// Reads the number at the place of a relocation: a pointer in `.maps`, the immediate of an instruction in
-/// code.
+/// Reads the number at the place of a relocation: in `.maps` this is a pointer, and in code the immediate of an
+/// instruction.
 fn addend(builder: &Builder<'_>, target: SectionId, pointer: bool, offset: u64) -> Option<u64> {
     let section = builder.sections.get(target);
     let SectionData::Data(data) = &section.data else { return None };

@@ -1,5 +1,5 @@
-//! The programs of an object, and the one that a configuration chooses. A section shows the hook that the author had in mind;
-//! the hook in the configuration decides.
+//! The programs of an object, and the program that a configuration chooses. The name of a section shows the hook for which the
+//! author wrote the program, but the hook in the configuration decides.
 
 use std::collections::HashSet;
 
@@ -7,13 +7,13 @@ use object::build::elf::{Builder, SectionData, SectionId};
 use object::elf::{SHF_EXECINSTR, STB_LOCAL, STT_FUNC};
 use twinprobe_ebpf_common::hook::{Direction, Hook, ProgramKind};
 
-/// The section of functions that are not programs, or the first part of its name.
+/// The section of functions that are not programs. It may also be the first part of a section's name.
 const TEXT: &[u8] = b".text";
 
 /// The meaning of a section's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SectionMeaning {
-    /// XDP, for packets of several buffers or of one.
+    /// An XDP program, for packets of several buffers or of a single one.
     Xdp {
         frags: bool,
     },
@@ -22,7 +22,7 @@ enum SectionMeaning {
     Redirected,
     /// A program of another type. The kernel runs it elsewhere.
     Elsewhere,
-    /// A name that loaders leave to the code that attaches the program.
+    /// A name from which loaders derive no type: the code that attaches the program decides.
     Free,
 }
 
@@ -34,7 +34,7 @@ pub struct ElfProgram {
     /// The name of the section in the source.
     section_name: String,
     meaning: SectionMeaning,
-    /// True if a table for `bpf_tail_call` leads to it.
+    /// True if a table for `bpf_tail_call` contains the program.
     is_called: bool,
 }
 
@@ -66,16 +66,16 @@ pub enum Unfit {
 /// The choice of the entry point.
 #[derive(Debug)]
 pub struct ProgramChoice {
-    /// The name of the entry point, or of the program that a refusal is about.
+    /// The name of the entry point, or of the program that the refusal is about.
     pub entry: String,
     pub section: SectionId,
     /// True if the entry point is an XDP program for packets of several buffers.
     pub frags: bool,
-    /// The reason why it can't be the entry point.
+    /// The reason why the program can't be the entry point; `None` if it can.
     pub unfit: Option<Unfit>,
 }
 
-/// Returns the programs of an object, in its order.
+/// Returns the programs of an object, in the order of the object.
 pub fn programs(builder: &Builder<'_>) -> Vec<ElfProgram> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let called = called(builder);
@@ -104,7 +104,8 @@ pub fn programs(builder: &Builder<'_>) -> Vec<ElfProgram> {
     functions.into_iter().map(|(_, program)| program).collect()
 }
 
-/// Returns the names of the programs that definitions of maps lead to. The kernel runs them when others call them.
+/// Returns the names of the programs to which definitions of maps refer. The kernel runs these programs when other programs
+/// call them.
 pub fn called(builder: &Builder<'_>) -> HashSet<String> {
     let tables = builder.sections.iter().filter(|section| {
         let of = section.sh_info_section.map(|id| builder.sections.get(id));
@@ -120,8 +121,8 @@ pub fn called(builder: &Builder<'_>) -> HashSet<String> {
     programs.map(|symbol| String::from_utf8_lossy(symbol.name.as_slice()).into_owned()).collect()
 }
 
-/// Chooses the entry point for `hook`: the program that the configuration `wanted`; else the only one; else the only one whose
-/// section and name fit the hook best.
+/// Chooses the entry point for `hook`: the program that the configuration `wanted`; without such a name, the only program; or
+/// else the only program whose section and name fit the hook best.
 pub fn choose(programs: &[ElfProgram], hook: Hook, wanted: Option<&str>) -> Result<ProgramChoice, Unfit> {
     let section = hook.kind().section();
     let [first, others @ ..] = programs else {

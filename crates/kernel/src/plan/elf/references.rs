@@ -17,7 +17,7 @@ pub struct Misplaced {
     pub section: String,
     /// The relocation's offset in the section, in bytes.
     pub offset: u64,
-    /// The function there, and the number of the instruction.
+    /// The function at this offset, and the number of the instruction in it.
     pub at: Option<(String, usize)>,
 }
 

@@ -34,7 +34,7 @@ pub enum CallError {
     TooLong,
 }
 
-/// Returns the programs in the slots of each table that has any.
+/// Returns the programs in the slots of each table that contains programs.
 pub fn calls(btf: &Btf, pointers: &[MapPointer]) -> Calls {
     let mut calls = Calls::new();
     for MapPointer { outer, offset, inner } in pointers {
@@ -48,8 +48,8 @@ pub fn calls(btf: &Btf, pointers: &[MapPointer]) -> Calls {
     calls
 }
 
-/// Makes programs static functions: the verifier follows such a function from its call, with a parameter of
-/// any type.
+/// Makes programs static functions. The verifier follows a static function from its call, so that its parameter may
+/// have any type.
 pub fn make_static(types: &mut Types, entry: &str, calls: &Calls) {
     let is_program = |name: &[u8]| {
         name == entry.as_bytes()

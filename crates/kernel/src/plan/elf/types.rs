@@ -1,4 +1,5 @@
-//! The type information of an object, as bytes: it renames sections, and removes parts that the kernel and aya-obj refuse.
+//! The type information of an object in the form of bytes. This module renames sections, and removes parts that the kernel and
+//! aya-obj refuse.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -34,7 +35,7 @@ pub struct Forgotten {
 pub struct Types {
     pub types: Vec<u8>,
     strings: Vec<u8>,
-    /// The offset of each type in `types`; the type with id `i` is at `i - 1`.
+    /// The offset of each type in `types`. The type with id `i` is at `i - 1`.
     starts: Vec<usize>,
 }
 
@@ -65,7 +66,8 @@ impl Types {
         (at == types.len()).then_some(Self { types, strings, starts }).ok_or(ElfError::DamagedBtf)
     }
 
-    /// Returns the type information of an object that has none: a single type, since the kernel takes no empty one.
+    /// Returns the type information of an object that has none: it contains a single type, because the kernel refuses empty type
+    /// information.
     pub fn none() -> Self {
         let mut types = Vec::new();
         for number in [1, INT << 24, 1, 8] {
@@ -91,7 +93,7 @@ impl Types {
         starts.map(|(index, at)| (index as u32 + 1, self.word(at + 4) >> 24 & 0x1f, *at))
     }
 
-    /// Returns the names of the types that are only declared, by their numbers.
+    /// Returns the names of the types that are declared without a definition, by the numbers of the types.
     pub fn declared(&self) -> HashMap<u32, String> {
         let forward = self.each().filter(|(_, kind, _)| *kind == FORWARD);
         let named =
@@ -99,7 +101,7 @@ impl Types {
         named.collect()
     }
 
-    /// Returns the number at this place of the types.
+    /// Returns the number at this offset of the types.
     pub fn word(&self, at: usize) -> u32 {
         word(&self.types, at).unwrap_or(0)
     }
@@ -116,7 +118,7 @@ impl Types {
         Some((self.word(at + 4) >> 24 & 0x1f, at))
     }
 
-    /// Returns the places of the members, variables or parameters of a type.
+    /// Returns the offsets of the members, variables or parameters of a type.
     pub fn parts(&self, at: usize) -> impl Iterator<Item = usize> + use<> {
         let count = (self.word(at + 4) & 0xffff) as usize;
         (0..count).map(move |part| at + TYPE + 12 * part)
@@ -135,14 +137,14 @@ impl Types {
         offset
     }
 
-    /// Takes bytes out of the types. The types keep their numbers.
+    /// Removes bytes from the types. The types keep their numbers.
     pub fn cut(&mut self, range: Range<usize>) {
         let length = range.len();
         self.starts.iter_mut().filter(|start| **start >= range.end).for_each(|start| *start -= length);
         self.types.drain(range);
     }
 
-    /// Makes a section an empty struct: the kernel takes no section that the object does not have.
+    /// Makes a section an empty struct, because the kernel refuses a section that the object does not have.
     pub fn forget_section(&mut self, at: usize) {
         let end = self.parts(at).last().map_or(at + TYPE, |last| last + 12);
         self.set_word(at, 0);
@@ -162,8 +164,7 @@ impl Types {
         }
     }
 
-    /// Gives the slots of prog-arrays (`__array(values, int (void *))`) another name: aya-obj treats all `values` as
-    /// maps.
+    /// Renames the slots of prog-arrays (`__array(values, int (void *))`), because aya-obj treats all `values` as maps.
     pub fn rename_slots_of_programs(&mut self) {
         let structs = self.each().filter(|(_, kind, _)| *kind == STRUCT);
         let members = structs.flat_map(|(_, _, at)| self.parts(at));
@@ -185,11 +186,11 @@ impl Types {
     }
 }
 
-/// The name of the slots of a prog-array in the type information.
+/// The new name of the slots of a prog-array in the type information.
 const PROGRAMS: &str = "programs";
 
-/// Returns `.BTF.ext` with new names of sections: each table has a size of records, then for each section a name, a count and the
-/// records. A section without a new name is dropped.
+/// Returns `.BTF.ext` with new names of sections. Each table begins with the size of its records; for each section follow a name,
+/// a count and the records. A section without a new name is dropped.
 pub fn sections_renamed(
     ext: &[u8],
     types: &mut Types,

@@ -8,7 +8,7 @@ use object::build::elf::{Builder, SymbolId};
 use object::elf::{SHF_EXECINSTR, STB_GLOBAL, STT_FUNC, STT_NOTYPE, STT_OBJECT};
 
 /// Gives the global symbols of such an object the types and sizes that a compiler would give them now: each
-/// ends where the next one begins.
+/// symbol ends where the next symbol begins.
 pub fn complete(builder: &mut Builder<'_>) {
     let has_types = builder.symbols.iter().any(|symbol| matches!(symbol.st_type(), STT_FUNC | STT_OBJECT));
     if has_types {

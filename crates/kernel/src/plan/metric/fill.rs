@@ -14,7 +14,8 @@ use crate::plan::probe_plan::{FillEntry, MapPlan};
 use crate::plan::request::DirectionRequest;
 use crate::plan::shape::table_layout;
 
-/// The most bytes that the entries of a map have together, without the copies of PERCPU maps: the daemon keeps them.
+/// The most bytes of all entries of a map together, without the copies for the CPUs of PERCPU maps: the daemon keeps
+/// the entries in memory.
 const BYTES: usize = 16 << 20;
 /// The bytes of a trie's key that hold the length of the prefix, before its bits.
 const PREFIX: usize = 4;
@@ -69,8 +70,8 @@ fn field_of(map: &str) -> String {
     format!("fill.{map}")
 }
 
-/// Returns the kind of a map that can be filled. The error says why the map can't be filled; `None` if the
-/// other direction says it.
+/// Returns the kind of a map that can be filled. The error says why the map can't be filled; it is `None` if the other
+/// direction reports the reason.
 fn fillable(
     maps: &[MapPlan],
     readers: &[(&MetricRequest, usize)],

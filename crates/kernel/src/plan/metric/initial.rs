@@ -61,7 +61,7 @@ fn set_one(defined: &mut Definitions, name: &str, value: &Value) -> Result<(), S
     let layout = defined.btf.layout(variable.type_id).map_err(|error| error.to_string())?;
     let spec = defined.maps.get_mut(section).ok_or("its section is not there")?;
     let mut initial = spec.initial.clone();
-    // A section of zeros has no content of its own.
+    // A section of zeros has no content in the object.
     initial.resize(spec.value_size as usize, 0);
     let bytes = initial.get_mut(variable.offset..variable.offset + variable.size);
     write(&layout, value, bytes.ok_or("it is beyond its section")?)?;

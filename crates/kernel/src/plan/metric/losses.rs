@@ -16,7 +16,7 @@ use twinprobe_ebpf_common::request::MetricRequest;
 pub const SECTION: &str = ".data.twinprobe";
 /// The counter of packets that stand for several frames and have headers that `twinprobe.h` does not know.
 const UNSURE: &str = ".data.twinprobe:tp_unsure";
-/// The name of a counter, before that of its map.
+/// The prefix of a counter's name. The name of its map follows.
 const PREFIX: &str = "tp_lost_";
 /// The size of a counter in bytes.
 const SIZE: usize = size_of::<u64>();
@@ -60,7 +60,7 @@ pub fn entry(map: &MapPlan, metrics: &[MetricRequest], field: &str) -> Option<(M
     Some((request, MetricSource::Losses(map.kind_name()?)))
 }
 
-/// Makes the request for something that is shown and not changed.
+/// Makes the request for a metric that documents show and readings do not change.
 fn request(name: String, map: String, field: &str) -> MetricRequest {
     MetricRequest {
         field: field.to_owned(),

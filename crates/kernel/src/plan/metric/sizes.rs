@@ -8,7 +8,7 @@ use crate::plan::map_spec::entries;
 use crate::plan::object::Definitions;
 use crate::plan::request::{DirectionRequest, KernelFacts};
 
-/// The number of entries of a table that neither the source nor the configuration gives one.
+/// The number of entries of a table for which neither the source nor the configuration has a number.
 const USUAL: u32 = 10_240;
 
 /// Sets the numbers in the definitions of an object, and warns of tables that have none. Returns a finding for each map that

@@ -139,13 +139,14 @@ fn maps_of_maps_go_on_together_with_the_maps_in_them() {
     assert_eq!(all(&old, &of(larger(), 1, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 2, read())), [New, New, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(begins_anew(live("outer"))))), [New, New, New]);
-    // A map of maps that no metric reads is made anew, and the inner maps that are the same continue.
+    // A map of maps that no metric reads is made anew, and those of its inner maps that are unchanged
+    // continue.
     assert_eq!(all(&old, &of(larger(), 1, None)), [Convert, Same, Convert]);
     assert_eq!(all(&old, &of(hash(), 2, None)), [Same, Same, Convert]);
     assert_eq!(all(&old, &of(hash(), 1, Some(live("inner")))), [Same, Same, Same]);
 }
 
-/// The old map that each twin of a new one continues with, for both twins that may see packets.
+/// The old map with which each twin of a new map continues, for both twins that may get packets.
 #[test]
 fn the_twin_that_sees_packets_goes_on() {
     for active in [0, 1] {

@@ -183,7 +183,7 @@ fn a_replacement_carries_what_is_shared_and_what_is_not() {
     assert_eq!(replaced(&together, &apart), [(vec![0], Same), (vec![], New)], "ingress goes on with it");
     let windows = of(cumulative("m"), &["m"]);
     assert_eq!(replaced(&together, &windows), [(vec![0], FromActive), (vec![0], FromActive)]);
-    // The only direction that still defines the map continues with it.
+    // If only one direction still defines the map, this direction continues with the map.
     let without = || (defines(&[("n", map(MapKind::Hash))], &[]), vec![]);
     let only_egress = both(without(), (hash(), vec![live("m")]), &[]).unwrap();
     assert_eq!(replaced(&together, &only_egress)[1], (vec![1], Same));

@@ -24,7 +24,7 @@ pub struct EventMap {
     pub layout: Option<Layout>,
 }
 
-/// The only reader of an event map. Late readings lose nothing as long as the rings have room.
+/// The only reader of an event map. A late reading loses no event as long as the rings have room.
 #[derive(Debug)]
 pub enum EventReader {
     Ringbuf(RingBuffer),
@@ -36,7 +36,7 @@ impl EventMap {
         Self { fd: Arc::new(fd), name: name.to_owned(), kind, max_entries, layout }
     }
 
-    /// Maps the rings. A perf event array takes events from this call on. To be called once for each map.
+    /// Maps the rings into memory. A perf event array takes events only after this call. Call this once for each map.
     pub fn open(&self) -> Result<EventReader, KernelError> {
         match self.kind {
             EventKind::Ringbuf => RingBuffer::open(&self.fd, self.max_entries).map(EventReader::Ringbuf),
@@ -55,15 +55,15 @@ impl EventReader {
         }
     }
 
-    /// Frees the memory that only reading needs: until it is mapped again, no events are read. A perf event array takes events
-    /// only while its rings are mapped.
+    /// Unmaps the memory that only a reading needs. Until it is mapped again, no events are read. A perf event array takes
+    /// events only while its rings are mapped.
     pub fn unmap(&mut self) {
         if let Self::Ringbuf(ring) = self {
             ring.unmap();
         }
     }
 
-    /// Returns a waiter for events. To be called in a runtime.
+    /// Returns a waiter for events. Call this in a runtime.
     pub fn waiter(&self) -> io::Result<Waiter> {
         match self {
             Self::Ringbuf(ring) => Waiter::new([Arc::clone(&ring.fd)]),
@@ -71,12 +71,12 @@ impl EventReader {
         }
     }
 
-    /// Tells whether the map can get more rings during its reading.
+    /// Tells whether the map can get more rings while it is read.
     pub const fn grows(&self) -> bool {
         matches!(self, Self::Perf(_))
     }
 
-    /// Makes rings for CPUs that have come online, and makes `waiter` wait for them as well.
+    /// Makes rings for CPUs that have come online, and adds these rings to `waiter`.
     pub fn follow_cpus(&mut self, waiter: &mut Waiter) -> io::Result<()> {
         if let Self::Perf(buffers) = self
             && buffers.follow(&cpus::online_cpus()?)?
@@ -95,7 +95,7 @@ impl EventReader {
         }
     }
 
-    /// The number of bytes that a ring takes before events are lost.
+    /// Returns the number of bytes that fit into a ring. Events are lost once the ring is full.
     pub const fn room(&self) -> u64 {
         match self {
             Self::Ringbuf(ring) => ring.size,
@@ -103,7 +103,7 @@ impl EventReader {
         }
     }
 
-    /// The number of bytes that wait in the fullest ring.
+    /// Returns the number of unread bytes in the fullest ring.
     pub fn fill(&self) -> u64 {
         match self {
             Self::Ringbuf(ring) => ring.fill(),
@@ -111,7 +111,7 @@ impl EventReader {
         }
     }
 
-    /// The number of events that the kernel had no room for; `None` for a map type that does not count them.
+    /// Returns the number of events that did not fit into the rings; `None` for a map type that does not count them.
     pub fn lost(&self) -> Option<u64> {
         match self {
             Self::Ringbuf(_) => None,

@@ -19,7 +19,7 @@ pub const RING: usize = 256 << 10;
 pub const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
 const PERF_SAMPLE_RAW: u64 = 1 << 10;
-/// A read of the descriptor returns the number of lost records (Linux 6.0).
+/// The flag with which a read of the descriptor returns the number of lost records (Linux 6.0).
 const PERF_FORMAT_LOST: u64 = 1 << 4;
 const PERF_RECORD_LOST: u32 = 2;
 pub const PERF_RECORD_SAMPLE: u32 = 9;
@@ -36,7 +36,8 @@ pub struct PerfBuffers {
     /// The number of CPUs that have a place in the map.
     places: usize,
     cpus: Vec<CpuBuffer>,
-    /// The number of lost records that the rings reported, for kernels without [`PERF_FORMAT_LOST`].
+    /// The number of lost records that records in the rings have reported. It is needed on kernels without
+    /// [`PERF_FORMAT_LOST`].
     told: u64,
     /// The number of records lost in rings that were removed.
     lost_before: u64,
@@ -46,7 +47,7 @@ pub struct PerfBuffers {
 #[derive(Debug)]
 struct CpuBuffer {
     cpu: u32,
-    /// True if the CPU went offline, which ends its ring for good: nothing is added to the ring any more.
+    /// True if the CPU went offline. The kernel adds nothing to the ring any more.
     ended: bool,
     fd: Arc<OwnedFd>,
     mapping: Mapping,
@@ -54,7 +55,7 @@ struct CpuBuffer {
     /// The position up to which records were read.
     tail: u64,
     counts_lost: bool,
-    /// A copy of the record that wraps around the end of the ring.
+    /// A copy of a record that wraps around the end of the ring.
     scratch: Vec<u8>,
 }
 
@@ -67,7 +68,7 @@ impl PerfBuffers {
         Ok(buffers)
     }
 
-    /// Makes rings for CPUs that have come online since. Returns true if there are new rings.
+    /// Makes rings for CPUs that have come online since the last call. Returns true if there are new rings.
     pub fn follow(&mut self, online: &[usize]) -> io::Result<bool> {
         for buffer in &mut self.cpus {
             buffer.ended |= !online.contains(&(buffer.cpu as usize));
@@ -96,7 +97,7 @@ impl PerfBuffers {
         self.cpus.iter().map(|buffer| &buffer.fd)
     }
 
-    /// The number of records that the kernel had no room for since the rings were made.
+    /// Returns the number of records that did not fit since the rings were made.
     pub fn lost(&self) -> u64 {
         let lost = self.cpus.iter().map(CpuBuffer::lost).sum::<Option<u64>>();
         lost.map_or(self.told, |lost| lost + self.lost_before)
@@ -155,7 +156,8 @@ impl CpuBuffer {
             // Records are aligned to 8, so a header never wraps.
             let size = (self.mapping.u32(self.page + at + 4).load(Ordering::Relaxed) >> 16) as usize;
             if size < HEADER {
-                // The kernel writes no such record. The rest is given up, because a size of 0 would loop forever.
+                // The kernel never writes such a record. The rest of the ring is dropped, because a size of 0 would
+                // loop forever.
                 self.tail = head;
                 break;
             }
@@ -201,7 +203,7 @@ fn parse(cpu: u32, kind: u32, record: &[u8]) -> Option<EventRecord<'_>> {
             })
         }
         PERF_RECORD_LOST => {
-            // The record has the event's id, then the count.
+            // The record contains the id of the event, and then the count.
             let count = body.get(8..)?.first_chunk::<8>()?;
             Some(EventRecord::Lost { cpu, count: u64::from_ne_bytes(*count) })
         }
@@ -249,7 +251,7 @@ mod tests {
     use super::*;
     use crate::sys::map::MapCreate;
 
-    /// The set of rings follows the CPUs that are online. Runs as root.
+    /// The set of rings follows the set of online CPUs. This test runs as root.
     #[test]
     fn rings_follow_the_cpus() {
         let online = cpus::online_cpus().unwrap();

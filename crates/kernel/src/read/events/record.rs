@@ -1,15 +1,15 @@
 //! The results of a reading of an event map.
 
-/// An event that was read, or a gap between events.
+/// An event, or a gap between events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventRecord<'a> {
     Sample {
-        /// The CPU that the event happened on, if the map tells it.
+        /// The CPU on which the event happened, if the map records it.
         cpu: Option<u32>,
-        /// The bytes that the program wrote; from a perf ring, followed by up to 7 bytes of padding.
+        /// The bytes that the program wrote. In a perf ring, up to 7 bytes of padding follow them.
         bytes: &'a [u8],
     },
-    /// The kernel had no room for `count` events, between the events before and after this record.
+    /// A gap: between the records before and after it, `count` events did not fit into the ring.
     Lost { cpu: u32, count: u64 },
 }
 
@@ -18,6 +18,6 @@ pub enum EventRecord<'a> {
 pub enum ReadingEnd {
     /// No event is left in the rings.
     Drained,
-    /// The limit was reached before the rings were empty.
+    /// The limit was reached before the rings were empty, so that events are left.
     More,
 }

@@ -1,5 +1,5 @@
-//! `BPF_MAP_TYPE_RINGBUF` (Linux 5.8, `kernel/bpf/ringbuf.c`): one ring that all CPUs write. Its pages are mapped twice
-//! in a row, so that a record never wraps and can be decoded in place.
+//! `BPF_MAP_TYPE_RINGBUF` (Linux 5.8, `kernel/bpf/ringbuf.c`): one ring to which all CPUs write. Its pages are mapped
+//! twice, one mapping after the other, so that a record never wraps and can be decoded in place.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,7 +13,7 @@ use crate::sys::mapping::{Mapping, MappingAccess};
 
 /// The flag of a record that is still being written.
 const BUSY: u32 = 1 << 31;
-/// The flag of a record that the program gave up.
+/// The flag of a record that the program has discarded.
 const DISCARD: u32 = 1 << 30;
 /// The size of a record's header: length and flags, then a page number for the kernel's own use.
 const HEADER: u64 = 8;
@@ -27,7 +27,7 @@ pub struct RingBuffer {
     consumer: Mapping,
     /// The page with the producer's position.
     producer: Mapping,
-    /// The mapping of the ring, twice; `None` while it has no reader.
+    /// The two mappings of the ring; `None` while the ring has no reader.
     data: Option<Mapping>,
     /// The size of the ring, in bytes.
     pub size: u64,
@@ -47,7 +47,7 @@ impl RingBuffer {
         Ok(ring)
     }
 
-    /// Maps the ring again.
+    /// Maps the ring into memory again.
     pub fn map(&mut self) -> io::Result<()> {
         if self.data.is_none() {
             let length = 2 * self.size as usize;
@@ -56,8 +56,8 @@ impl RingBuffer {
         Ok(())
     }
 
-    /// Removes the mapping of the ring: its pages count twice as memory of this process. Records stay in the ring,
-    /// and nothing is read until it is mapped again.
+    /// Unmaps the ring, because its pages count twice as memory of this process. Records stay in the ring, and nothing
+    /// is read until the ring is mapped again.
     pub fn unmap(&mut self) {
         self.data = None;
     }
@@ -66,8 +66,8 @@ impl RingBuffer {
         self.producer.u64(0).load(Ordering::Acquire).saturating_sub(self.position)
     }
 
-    /// Hands on records until none is left or `limit` bytes were read. After [`ReadingEnd::Drained`] the next record
-    /// makes the descriptor readable.
+    /// Passes on records until no record is left or `limit` bytes were read. After [`ReadingEnd::Drained`], the next
+    /// record makes the descriptor readable.
     pub fn read(&mut self, limit: usize, mut sink: impl FnMut(EventRecord<'_>)) -> ReadingEnd {
         let mut read = 0;
         loop {
@@ -87,7 +87,7 @@ impl RingBuffer {
         }
     }
 
-    /// Hands on records up to one that is being written, and gives their space back.
+    /// Passes on records up to a record that is still being written, and gives their space back to the kernel.
     fn scan(&mut self, limit: u64, sink: &mut impl FnMut(EventRecord<'_>)) {
         let Some(data) = &self.data else { return };
         let start = self.position;

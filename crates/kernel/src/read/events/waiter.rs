@@ -1,4 +1,4 @@
-//! A wait for events by epoll.
+//! A wait for events, by epoll.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,8 +19,8 @@ impl Waiter {
         Ok(waiter)
     }
 
-    /// Replaces the rings that are waited for by `fds`. Rings that are registered already stay registered and keep
-    /// their readiness.
+    /// Replaces the rings that this waiter watches with `fds`. Rings that are already registered stay registered
+    /// and keep their readiness.
     pub fn wait_for(&mut self, fds: impl IntoIterator<Item = Arc<OwnedFd>>) -> io::Result<()> {
         let mut before = std::mem::take(&mut self.0);
         for fd in fds {
@@ -37,7 +37,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// Waits until any ring has become readable since the last call.
+    /// Waits until any ring becomes readable. A ring that has become readable since the last call counts.
     pub async fn readable(&self) {
         std::future::poll_fn(|context| {
             let mut any = Poll::Pending;

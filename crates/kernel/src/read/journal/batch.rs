@@ -28,8 +28,8 @@ const ROOM: usize = 80;
 const FROM: usize = 88;
 const TO: usize = 96;
 const KEYS: usize = 128;
-/// The value of `TO` before a call. A call that moves entries replaces it by the number of a bucket, and no hash has
-/// that many buckets.
+/// The value of `TO` before a call. A call that moves entries replaces it with the number of a bucket, and no hash has
+/// so many buckets.
 const UNWRITTEN: u64 = u32::MAX as u64;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Batch {
     pub room: usize,
 }
 
-/// The entries that a call has moved.
+/// The entries that a call has moved out of a map.
 #[derive(Debug)]
 pub struct Moved {
     /// The number of rows that the journal had before the call.
@@ -71,8 +71,8 @@ impl Batch {
         Ok(fits.then_some(Self { memory, shape, room }))
     }
 
-    /// Moves as many entries as there is room for out of the hash `map`, beginning with the bucket `cursor`. The
-    /// journal has `before` rows.
+    /// Moves entries out of the hash `map`, as many as fit, beginning with the bucket `cursor`. The journal has
+    /// `before` rows.
     pub fn take(&mut self, map: BorrowedFd<'_>, before: usize, cursor: usize) -> io::Result<()> {
         batch::map_take_batch(self.prepare(map, before, cursor))
     }
@@ -104,7 +104,7 @@ impl Batch {
         shared
     }
 
-    /// Returns the entries that the last call has moved; `None` if they are rows of the journal already.
+    /// Returns the entries that the last call has moved; `None` if these entries are already rows of the journal.
     pub fn moved(&self) -> Option<Moved> {
         let number = |offset| self.memory.u64(offset).load(Ordering::SeqCst) as usize;
         if number(UNDER_WAY) == 0 {
@@ -130,7 +130,7 @@ impl Batch {
     }
 }
 
-/// Returns the offset of the values, in bytes.
+/// Returns the offset at which the values begin, in bytes.
 const fn values(shape: JournalShape, room: usize) -> usize {
     KEYS + (room * shape.key).next_multiple_of(8)
 }

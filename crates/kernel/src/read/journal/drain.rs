@@ -1,4 +1,4 @@
-//! The transfer of each kind of map's content into its journal.
+//! The transfer of a map's content into its journal, for each kind of map.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -48,7 +48,7 @@ impl MetricMap {
         Ok(())
     }
 
-    /// Hands on the rows of the journal in `directory`, in the manner of [`Self::read_chunks`].
+    /// Passes on the rows of the journal in `directory`, in the same way as [`Self::read_chunks`].
     pub fn read_drained(&self, directory: &Path, sink: &mut Sink<'_>) -> ReadResult {
         match self {
             Self::Table(table) if table.layout.kind.family() == MapFamily::Nested => {
@@ -106,8 +106,8 @@ fn take_batches(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError
         let Err(error) = outcome else { continue };
         match error.raw_os_error() {
             Some(libc::ENOENT) => return Ok(()),
-            // The next bucket has more entries than `room`. No bucket has more than the map, so doubling the
-            // room ends.
+            // The next bucket has more entries than `room`. No bucket has more entries than the map, so `room` is
+            // doubled only a few times.
             Some(libc::ENOSPC) if room <= map.max_entries => room *= 2,
             Some(libc::EINTR) => {}
             _ => return Err(map.error("batch lookup", error)),
@@ -115,7 +115,8 @@ fn take_batches(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError
     }
 }
 
-/// Copies the map chunk by chunk: each is copied into the journal, marked as started, reset, and marked as done.
+/// Moves the map into the journal, chunk by chunk: each chunk is copied into the journal, marked as started, reset in
+/// the map, and marked as done.
 fn copy_and_reset(map: &MapTable, journal: &mut Journal) -> Result<(), KernelError> {
     journal.reset_started(map)?;
     // After an interrupted walk, entries that are rows already are left out: their counts since then belong
@@ -153,8 +154,8 @@ fn copy_and_reset(map: &MapTable, journal: &mut Journal) -> Result<(), KernelErr
     journal.reset_started(map)
 }
 
-/// Moves a variable into the journal word by word, so that an addition by a program to an aligned number is in this
-/// window or in the next.
+/// Moves a variable into the journal word by word. So an addition by a program to an aligned number is either in this
+/// window or in the next window.
 fn swap(variable: &Variable, journal: &mut Journal) -> Result<(), KernelError> {
     let write = |after, journal: &mut Journal| {
         let mut written = Ok(());
@@ -190,7 +191,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Resets the entries of the rows that are started but not done. A repetition after a crash does no harm.
+    /// Resets the entries of the rows that are started but not done. A second reset after a crash does no harm.
     pub fn reset_started(&mut self, map: &MapTable) -> Result<(), KernelError> {
         let (done, started) = (self.len(), self.word(SegmentWord::Started));
         if done == started {
@@ -207,7 +208,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Moves the head of the map into the journal. Returns false if the map is empty.
+    /// Moves the head of the queue or stack into the journal. Returns false if the map is empty.
     pub fn pop(&mut self, map: &MapTable) -> Result<bool, KernelError> {
         if !map::map_lookup(map.fd(), &[], &mut self.head).map_err(|error| map.error("look-up", error))? {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! QUEUE and STACK, which are read by popping: every reading is also a reset.
+//! QUEUE and STACK. A reading pops their values, so every reading is also a reset.
 
 use std::ops::ControlFlow;
 

@@ -46,7 +46,7 @@ pub struct Journal {
     chunk_bytes: usize,
     pub segments: Vec<Segment>,
     pub batch: Option<Batch>,
-    /// The value at the head of the map, if the map is popped.
+    /// The value at the head of the map, for a map that is popped.
     pub head: Vec<u8>,
 }
 
@@ -76,7 +76,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The number of complete rows.
+    /// Returns the number of complete rows.
     pub fn len(&self) -> usize {
         self.word(SegmentWord::Done)
     }
@@ -85,7 +85,7 @@ impl Journal {
         self.len() == 0
     }
 
-    /// Hands on all rows in chunks, in the manner of a reading of a map. The rows stay in the journal.
+    /// Passes on all rows in chunks, as a reading of a map does. The rows stay in the journal.
     pub fn read(&self, sink: &mut Sink<'_>) -> ControlFlow<()> {
         self.read_range(0, self.len(), sink)
     }
@@ -129,7 +129,8 @@ impl Journal {
         self.segments.iter().take(1).for_each(|first| first.set(word, number));
     }
 
-    /// Writes rows. The first gets this number. They belong to the journal once [`SegmentWord::Done`] covers them.
+    /// Writes rows; the first row gets this number. The rows belong to the journal once [`SegmentWord::Done`] is at least as
+    /// large as their numbers.
     pub fn write(&mut self, number: usize, rows: &RawTable) -> io::Result<()> {
         let (layout, key_size) = (Arc::clone(&self.layout), self.shape.key);
         for (number, (key, value)) in (number..).zip(rows.entries(&layout)) {
@@ -229,8 +230,8 @@ impl Journal {
         Ok(settled)
     }
 
-    /// Decides whether the pop that was started last took place. Fails with the reason if the numbers of rows
-    /// contradict each other.
+    /// Decides whether the pop that was started last has taken place. Fails with the reason if the numbers of rows contradict
+    /// each other.
     fn settle(&mut self) -> Result<(), String> {
         let (started, done) = (self.word(SegmentWord::Started), self.word(SegmentWord::Done));
         let room: usize = self.segments.iter().map(Segment::slots).sum();
@@ -256,7 +257,7 @@ fn segment_path(directory: &Path, index: usize) -> PathBuf {
     directory.join(index.to_string())
 }
 
-/// Renames `directory`, so that the operator can examine it. Replaces an earlier one of that name.
+/// Renames `directory`, so that the operator can examine it. Replaces a directory that was renamed before.
 fn set_aside(directory: &Path) -> io::Result<PathBuf> {
     let mut aside = directory.as_os_str().to_owned();
     // Names in bpffs have no dots.

@@ -49,8 +49,8 @@ pub struct JournalShape {
 /// A number in the first segment.
 #[derive(Clone, Copy, Debug)]
 pub enum SegmentWord {
-    /// The number of rows that are started. They are complete, but the pop of the last one may not have
-    /// happened; the map may still have their entries.
+    /// The number of rows that are started. They are complete, but the map may still have their entries, and the pop of
+    /// the last row may not have happened.
     Started = 24,
     /// The number of rows that are complete and whose entries the map no longer has.
     Done = 32,
@@ -91,7 +91,7 @@ impl JournalShape {
 }
 
 impl Segment {
-    /// Makes a segment. It is pinned after it is complete, so that a crash leaves no unfinished one.
+    /// Makes a segment. The segment is pinned after it is complete, so that a crash leaves no incomplete segment.
     pub fn create(pin: &Path, shape: JournalShape, index: usize) -> io::Result<Self> {
         let map = create(shape.bytes(index))?;
         let segment = Self::map(&map, shape, index)?;
@@ -154,7 +154,7 @@ impl Segment {
         unsafe { self.memory.bytes(offset, count * self.shape.row()) }
     }
 
-    /// Returns the expected value. For the first segment only, as the functions below.
+    /// Returns the expected value. This function and the next ones are for the first segment only.
     pub fn expected(&mut self) -> &mut [u8] {
         // SAFETY: as in `slot`.
         unsafe { self.memory.bytes_mut(EXPECTED, self.shape.value) }

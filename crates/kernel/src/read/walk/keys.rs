@@ -18,14 +18,14 @@ pub fn read(map: &MapTable, after: AfterRead, sink: &mut Sink<'_>) -> ReadResult
     result.map(|walked| if walked.is_break() { walked } else { flow })
 }
 
-/// Returns the number of steps that ends a walk even if programs make it start again and again: twice the
-/// steps for a full map.
+/// Returns the number of steps after which a walk ends, even if programs make it start again and again: twice the
+/// number for a full map.
 pub fn limit(map: &MapTable) -> usize {
     map.max_entries.saturating_mul(2)
 }
 
-/// Reads every key once. A walk whose next key is deleted meanwhile starts again, and skips the keys that were read
-/// before.
+/// Reads every key once. If the next key is deleted during the walk, the walk starts again and skips the keys that
+/// it has read before.
 fn walk(map: &MapTable, after: AfterRead, rows: &mut RawTable, sink: &mut Sink<'_>) -> ReadResult {
     let mut seen = SeenKeys::new(map.key_size());
     let mut value = vec![0; map.value_stride()];
@@ -63,8 +63,8 @@ fn next_key(map: &MapTable, key: Option<&[u8]>, next: &mut [u8]) -> Result<bool,
     map::map_next_key(map.fd(), key, next).map_err(|error| map.error("key walk", error))
 }
 
-/// Reads and deletes an entry: in one call if the type has the operation, else in two. Returns false if the entry
-/// does not exist.
+/// Reads and deletes an entry: in one call if the map type has that operation, or else in two calls. Returns false
+/// if the entry does not exist.
 fn take(map: &MapTable, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
     if map.access.operations.lookup_and_delete {
         return map::map_lookup_and_delete(map.fd(), key, value);
@@ -74,7 +74,8 @@ fn take(map: &MapTable, key: &[u8], value: &mut [u8]) -> std::io::Result<bool> {
 
 pub const SMALL: usize = size_of::<u128>();
 
-/// A set of keys of one size. Keys come from packets, so the hash must be one that senders can't aim at.
+/// A set of keys of one size. Keys come from packets, so the hash must be one whose collisions senders can't
+/// produce.
 pub enum SeenKeys {
     /// Keys of up to 16 bytes, padded with zeros, which need no allocation each.
     Small(HashSet<u128>),

@@ -9,10 +9,10 @@ use aya_obj::generated::{bpf_func_id as Id, bpf_insn};
 use crate::load::rewrite::{Rewriting, TooLong, rewrite};
 use crate::sys::asm;
 
-/// Sends a packet at once, while the program runs.
+/// The number of `bpf_clone_redirect`, which sends a packet immediately, while the program runs.
 const CLONE_REDIRECT: i32 = Id::BPF_FUNC_clone_redirect as i32;
 const CALL: u8 = 0x85;
-/// Helper functions that read a clock. The capture has one clock for all of them.
+/// Helper functions that read a clock. In a replay, all of them read the one clock of the capture.
 const CLOCKS: [Id; 4] = [
     Id::BPF_FUNC_ktime_get_ns,
     Id::BPF_FUNC_ktime_get_boot_ns,
@@ -29,7 +29,8 @@ pub enum NotReplayed {
     Sends,
 }
 
-/// Returns `function` with the bound `instructions`, reading the clock from the beginning of the array map `time`.
+/// Returns `function` with the bound `instructions`, changed to read the clock from the beginning of the array map
+/// `time`.
 pub fn follow(
     function: &Function,
     instructions: &[bpf_insn],

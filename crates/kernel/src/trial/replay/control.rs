@@ -19,7 +19,7 @@ use aya_obj::generated::BPF_F_MMAPABLE;
 use crate::sys::map::{self, MapCreate};
 use crate::sys::mapping::{Mapping, MappingAccess};
 
-/// The number of packets of one run. The kernel allows 33 tail calls, one more than this.
+/// The number of packets in one run. Each packet takes a tail call, and the kernel allows 33, one more than this.
 pub const BATCH: usize = 32;
 /// The longest packet that a driver takes, in bytes. The kernel lets a TC program make a packet no longer than about
 /// this (`SKB_MAX_ALLOC`).
@@ -69,7 +69,7 @@ impl Control {
         self.memory.u64(0).store(time_ns, Ordering::Relaxed);
     }
 
-    /// Prepares a run of this number of records. `tag` is a VLAN tag: its protocol in network order, and its content.
+    /// Prepares a run with this number of records. `tag` is a VLAN tag: its protocol in network order, and its content.
     pub fn start(&self, records: usize, tag: [u16; 2]) {
         self.memory.u32(NEXT).store(0, Ordering::Relaxed);
         self.memory.u32(COUNT).store(records as u32, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Control {
         self.memory.u32(RECORDS + index * RECORD + SEEN).load(Ordering::Relaxed) != 0
     }
 
-    /// Writes the pieces of a packet to `offset` of the data, then zeros until the packet has its `length`.
+    /// Writes the pieces of a packet to `offset` of the data, and zeros after them until the packet has its `length`.
     pub fn set_packet(&mut self, offset: usize, pieces: [&[u8]; 2], length: usize) {
         // SAFETY: the map is this process's own, and no program that uses it runs now.
         let room = unsafe { self.memory.bytes_mut(DATA + offset, length) };

@@ -1,6 +1,5 @@
-//! The program that hands packets to a probe: one call of `BPF_PROG_TEST_RUN` for up to [`BATCH`] packets. A
-//! call of any program takes about a microsecond, and several runs of an XDP program by one call wait for
-//! grace periods.
+//! The program that passes packets to a probe: one call of `BPF_PROG_TEST_RUN` serves up to [`BATCH`] packets. A call
+//! of any program takes about a microsecond, and several runs of an XDP program in one call wait for grace periods.
 //!
 //! For each record the driver makes its own frame as long as the packet, copies the packet into the frame, and calls
 //! the probe by a tail call in a subprogram, from which the probe returns to the driver.
@@ -72,7 +71,8 @@ impl Driver {
     }
 }
 
-/// Returns the instructions, and the places at which the two functions begin. R6 is the context, R7 the control memory.
+/// Returns the instructions, and the indices at which the two functions begin. R6 is the context, and R7 the control
+/// memory.
 fn build(hook: Hook, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> (Vec<bpf_insn>, Vec<usize>) {
     let kind = hook.kind();
     let mut main = vec![asm::mov(6, 1)];
@@ -103,7 +103,7 @@ fn build(hook: Hook, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> (Vec<bpf
     (main, vec![0, start])
 }
 
-/// The subprogram for one packet. R9 is the record, R8 the length of the packet.
+/// Returns the subprogram for one packet. R9 is the record, and R8 the length of the packet.
 fn one(kind: ProgramKind, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> Vec<bpf_insn> {
     let mut out = vec![asm::mov(6, 1)];
     out.extend(asm::load_map_value(7, control, 0));
@@ -152,7 +152,7 @@ fn one(kind: ProgramKind, control: BorrowedFd<'_>, slots: BorrowedFd<'_>) -> Vec
     out.extend([asm::mov_imm(1, 1), asm::store_u32(9, SEEN as i16, 1), asm::mov(1, 6)]);
     out.extend(asm::load_map(2, slots));
     out.extend([asm::mov_imm(3, 0), asm::call_helper(asm::HELPER_TAIL_CALL)]);
-    // The program did not run, because the slot was empty.
+    // The driver did not call the program, because the slot was empty.
     out.extend([asm::mov_imm(1, 0), asm::store_u32(9, SEEN as i16, 1)]);
     let end = out.len();
     out.extend([asm::mov_imm(0, 0), asm::exit()]);

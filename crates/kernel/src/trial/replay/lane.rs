@@ -1,4 +1,4 @@
-//! The packets of one direction on their way to a replayed program.
+//! The packets of one direction that a replayed program gets.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -21,14 +21,14 @@ pub const SHORTEST: usize = 14;
 /// The longest packet for which the driver's frame has room in any case, in bytes: a page also holds 256
 /// bytes before the frame, and the kernel's structure after it.
 const LONGEST_XDP: usize = 3 << 10;
-/// The longest packet that an interface gets, in bytes: about the longest packet that a run takes for a program for
-/// several buffers.
+/// The longest packet that an interface gets, in bytes. It is about as long as the longest packet that a program for
+/// several buffers can get in a run.
 const LONGEST_RECEIVED: usize = 70 << 10;
 /// The size in bytes of a ring that loses no event, although the daemon empties it only after each run.
 const RING: u64 = (BATCH as u64) << 13;
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
-/// The limit below which a run is short: the next run may have twice as many packets. Runs stay short because a replay
-/// can stop only between two runs.
+/// The time below which a run is short, so that the next run may have twice as many packets. Runs stay short because a
+/// replay can stop only between two runs.
 const SHORT: Duration = Duration::from_millis(5);
 /// The size of the frame that a driver begins with, in bytes.
 const FRAME: usize = 64;
@@ -38,23 +38,23 @@ const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 
-/// A loaded program with the packets that it is about to see.
+/// A loaded program, with the packets that it gets in its next run.
 #[derive(Debug)]
 pub struct Lane {
     hook: Hook,
     loaded: LoadedDirection,
     control: Control,
-    /// The program that hands over packets; `None` on kernels where there can't be one, and each packet has a call of
-    /// its own.
+    /// The program that passes on the packets; `None` on kernels that do not allow such a program. Then each packet
+    /// takes a call of its own.
     driver: Option<Driver>,
-    /// The interface for packets that are too long for a run, once there was such a packet.
+    /// The interface for packets that are too long for a run. It is made for the first such packet.
     interface: LongPacketInterface,
     /// The number of packets of the next run, and the most that a run may have.
     next: usize,
     most: usize,
     rings: Vec<EventReader>,
     batch: WaitingPackets,
-    /// The state of the random numbers by which packets are sampled: a replay uses the same numbers each time.
+    /// The state of the random numbers by which packets are sampled. A replay uses the same numbers each time.
     random: u64,
     pub counts: Counts,
 }
@@ -72,7 +72,7 @@ enum LongPacketInterface {
 #[derive(Debug)]
 struct WaitingPackets {
     packets: usize,
-    /// The bytes of the control memory that are taken.
+    /// The number of bytes of the control memory that packets occupy.
     bytes: usize,
     group: Group,
     frame: [u8; FRAME],
@@ -92,16 +92,16 @@ pub struct Counts {
     /// The packets that the program has seen.
     pub seen: u64,
     pub too_short: u64,
-    /// The packets for which this kernel has no room in a run of a program.
+    /// The packets that are too long for a run of a program on this kernel.
     pub too_long: u64,
-    /// The packets that a program for packets of a single buffer sees whole only through an interface, while the
-    /// interface could not be made.
+    /// The packets that a program for packets of a single buffer sees completely only through an interface, while such
+    /// an interface could not be made.
     pub no_interface: u64,
     /// The packets that the dispatcher would have left out, because the configuration asks for a sample.
     pub not_sampled: u64,
     /// The events that the program has written to the maps of event metrics.
     pub events: u64,
-    /// The time of the runs, including the time for handing over the packets.
+    /// The duration of the runs, including the time that the driver takes to pass on the packets.
     pub ran: Duration,
 }
 
@@ -139,7 +139,7 @@ impl Lane {
         })
     }
 
-    /// The program with its maps.
+    /// Returns the program with its maps.
     pub const fn loaded(&self) -> &LoadedDirection {
         &self.loaded
     }
@@ -198,7 +198,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Lets the program see all packets so far, and counts its events.
+    /// Lets the program see all packets that were pushed so far, and counts its events.
     pub fn flush(&mut self) -> io::Result<()> {
         let packets = std::mem::take(&mut self.batch.packets);
         self.batch.bytes = 0;
@@ -219,7 +219,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Runs the program itself on one packet.
+    /// Runs the program on one packet, without the driver.
     fn run_alone(&mut self, time_ns: u64, bytes: &[u8], length: usize) -> io::Result<()> {
         self.control.set_time(time_ns);
         let mut packet = bytes.to_vec();
@@ -282,7 +282,7 @@ impl Lane {
         self.loaded.programs.of_twin(0).as_fd()
     }
 
-    /// Makes room in the rings: they have no other reader.
+    /// Empties the rings of events, which have no other reader.
     fn drain(&mut self) {
         for ring in &mut self.rings {
             ring.read(usize::MAX, |_| self.counts.events += 1);

@@ -1,5 +1,5 @@
-//! An interface for the packets that no run of a program has room for. A program for packets of a single buffer sees a
-//! packet whole in generic mode, however long the packet is, while `BPF_PROG_TEST_RUN` gives it a page.
+//! An interface for packets that do not fit into a run of a program. A program for packets of a single buffer sees a
+//! packet of any length completely in generic mode, while `BPF_PROG_TEST_RUN` provides a single page.
 //!
 //! The interface is a TAP in a network namespace of its own, without other interfaces. A write of a frame to the TAP
 //! returns after the kernel has received the frame and called the program.
@@ -24,7 +24,7 @@ use crate::trial::replay::control::{Control, DONE};
 const DEVICE: &str = "/dev/net/tun";
 const NAME: &[u8] = b"tp_replay";
 const XDP_DROP: i32 = 1;
-/// The longest wait for a program that the kernel runs only after the write has returned.
+/// The longest wait for a program that the kernel may run only after the write has returned.
 const PATIENCE: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_micros(100);
 
@@ -105,7 +105,7 @@ fn inside(program: BorrowedFd<'_>) -> io::Result<(File, File, OwnedFd)> {
     })
 }
 
-/// A request about the TAP.
+/// Returns a request about the TAP.
 fn request() -> libc::ifreq {
     // SAFETY: a structure of integers and pointers, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

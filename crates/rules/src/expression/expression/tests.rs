@@ -97,7 +97,7 @@ fn divisions_by_zero_have_no_value() {
     ] {
         assert_eq!(holds(text), Ok(false), "{text}");
     }
-    // The evaluation recurses for each of these.
+    // The evaluation recurses once for each of these operators.
     for sign in ["/", "*", "-"] {
         assert_eq!(holds(&format!("1{} > 2", format!("{sign}1").repeat(60))), Ok(false), "{sign}");
     }

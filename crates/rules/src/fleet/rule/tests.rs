@@ -110,7 +110,8 @@ fn a_percentile_is_that_of_all_nodes() {
     assert_eq!((fired.decision, nodes(&fired)), (Some(Decision::Fire { window: 2 }), vec!["a", "b"]));
 }
 
-/// The next process decides as the one before would have, from any decisions that daemons have noted.
+/// The next process decides as the previous one would have decided, from any decisions that daemons
+/// have recorded.
 #[test]
 fn the_next_process_goes_on_from_what_daemons_remember() {
     let packets = [[1, 1, 1], [9, 9, 9], [9, 9, 9], [0, 0, 0], [9, 9, 9], [0, 0, 0]];
@@ -120,7 +121,7 @@ fn the_next_process_goes_on_from_what_daemons_remember() {
     for (period, packets) in (1..).zip(packets) {
         let found = step(&mut whole, period, packets).decision;
         let end = super::end_of(period, LENGTH);
-        // Each node tells the same event.
+        // Each node reports the same event.
         let event = found.map(|found| FleetEvent { end, has_begun: matches!(found, Decision::Fire { .. }) });
         events.extend(event.into_iter().chain(event));
         decisions.push(found);

@@ -9,9 +9,11 @@ use crate::rows::shapes::{self, GAPS, ROW, WINDOWS};
 const NAME: &str = "LowCardinality(String)";
 const NUMBER: &str = "UInt64";
 const TIME: &str = "DateTime64(9, 'UTC')";
-/// Also the type of JSON texts, which functions of ClickHouse read.
+/// The type of columns with text. Columns with JSON also have this type, because functions of ClickHouse read
+/// JSON from text.
 const TEXT: &str = "Nullable(String)";
-/// An answer to an insert means that the rows are on the disk. The server knows the last inserts by their tokens.
+/// The settings of an insert. The answer to it means that the rows are on the disk. The server remembers the last
+/// inserts by their tokens.
 const SETTINGS: &str =
     "non_replicated_deduplication_window = 1000, fsync_after_insert = 1, fsync_part_directory = 1";
 
@@ -29,9 +31,9 @@ pub struct ChTable {
     pub columns: Vec<ChColumn>,
     /// The columns by which rows are sorted. A merge keeps one of several rows that are equal in them.
     pub order: &'static [&'static str],
-    /// True if each month has files of its own.
+    /// True if the rows of each month have files of their own.
     pub by_month: bool,
-    /// True if a table with columns of other types is left alone, and another one is made.
+    /// True if a table that has columns of other types stays as it is, and the stream makes another table.
     pub has_variants: bool,
 }
 
@@ -130,7 +132,7 @@ impl ChTable {
 }
 
 impl ChColumn {
-    /// Returns its name and type, as SQL.
+    /// Returns the column's name and type, as SQL.
     pub fn definition(&self) -> String {
         format!("{} {}", quoted(&self.name), self.kind)
     }

@@ -1,4 +1,4 @@
-//! The knowledge about the tables of a server.
+//! The state of a connection to a server: the tables that are known to exist.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::receiver::{ItemName, SendError, SeriesName, StreamWindow};
 pub struct ChLink {
     pub server: ChServer,
     metrics: HashMap<(String, String), Arc<[ChMetric]>>,
-    /// For each table and series, the windows that the table had when this connection asked. The question begins at the
-    /// first window that the stream has for the series.
+    /// For each table and series, the windows that the table already contained when this connection asked for them. The
+    /// query covers the windows from the first one that the stream has of the series.
     held: HashMap<(String, Arc<SeriesName>), HashSet<u64>>,
 }
 
 impl ChLink {
-    /// Makes the database and the fixed tables if they are not there.
+    /// Makes the database and the fixed tables if they are missing.
     pub async fn open(options: &Arc<ClickhouseOptions>, stream: &str) -> Result<Self, SendError> {
         let server = ChServer::new(options, stream)?;
         ensure_database(&server).await?;
@@ -49,7 +49,7 @@ impl ChLink {
         Ok(tables)
     }
 
-    /// Asks a table for its windows of series that are new to this connection.
+    /// Queries which windows a table contains of series that are new to this connection.
     pub async fn look(&mut self, table: &ChTable, names: &[&ItemName]) -> Result<(), SendError> {
         let mut first: HashMap<&Arc<SeriesName>, u64> = HashMap::new();
         for name in names.iter().filter(|name| self.held(table, name).is_none()) {
@@ -82,7 +82,7 @@ impl ChLink {
         Ok(())
     }
 
-    /// Tells whether a table has a window; `None` if it was not asked yet.
+    /// Tells whether a table contains a window; `None` if this was not queried yet.
     pub fn held(&self, table: &ChTable, name: &ItemName) -> Option<bool> {
         let held = self.held.get(&(table.name.clone(), Arc::clone(&name.series)))?;
         Some(held.contains(&name.seq))

@@ -20,9 +20,9 @@ const PORTS: [u16; 2] = [8443, 8123];
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ClickhouseOptions {
-    /// The HTTP interface of a server.
+    /// The URL of the server's HTTP interface.
     url: String,
-    /// The database of the tables, which is made if it is not there.
+    /// The database of the tables, which the stream makes if it is missing.
     pub database: String,
     /// By default the server's user `default`.
     pub user: Option<String>,
@@ -32,7 +32,8 @@ pub struct ClickhouseOptions {
     /// The certificate that the stream shows (PEM). Without a password, the certificate identifies the user.
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
-    /// How long windows are gathered for an insert. Each insert is a file of each table, which the server merges.
+    /// The time for which windows are gathered for an insert. Each insert makes a file of each table, and the
+    /// server merges these files.
     #[serde(default = "one_second", deserialize_with = "duration::read")]
     every: Duration,
 }
@@ -92,7 +93,7 @@ impl ClickhouseOptions {
 
     /// Checks the rules that types do not express. Returns the field and its mistake.
     pub fn checked(&self) -> Result<(), (&'static str, String)> {
-        // The only header is that of the user.
+        // Only the name of the user becomes a header, so an error about headers is about `user`.
         let named = |(field, message)| if field == "headers" { ("user", message) } else { (field, message) };
         self.http().check().map_err(named)?;
         if self.url.contains(['?', '#']) {
@@ -105,12 +106,12 @@ impl ClickhouseOptions {
         Ok(())
     }
 
-    /// The HTTP interface.
+    /// Returns the URL of the HTTP interface.
     pub fn address(&self) -> &str {
         &self.url
     }
 
-    /// How long windows are gathered for an insert.
+    /// Returns the time for which windows are gathered for an insert.
     pub const fn every(&self) -> Duration {
         self.every
     }

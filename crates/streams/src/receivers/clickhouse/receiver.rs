@@ -1,8 +1,7 @@
 //! The receiver: each batch is one insert into each table.
 //!
-//! No transaction spans several tables. So the receiver asks each table for its windows before it sends the
-//! first ones of a series. After a failure, all are asked again. Within a table a window is there as a whole
-//! or not at all.
+//! No transaction spans several tables. So the receiver queries which windows each table contains, before it sends the first
+//! windows of a series. After a failure, it queries all tables again. Each table contains all rows of a window, or none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +34,7 @@ pub struct ClickhouseReceiver {
     options: Arc<ClickhouseOptions>,
     stream: String,
     limits: BatchLimits,
-    /// `None` before the first use and after a failure: then it is made again.
+    /// The connection; `None` before the first use and after a failure. The next use makes a new one.
     link: Option<ChLink>,
 }
 
@@ -45,7 +44,8 @@ impl ClickhouseReceiver {
     }
 
     async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
-        // After a failure the knowledge about tables is dropped: an insert may have been done although its answer is missing.
+        // After a failure the state of the connection is dropped: the server may have done an insert although its answer is
+        // missing.
         let mut link = match self.link.take() {
             Some(link) => link,
             None => ChLink::open(&self.options, &self.stream).await?,
@@ -116,7 +116,7 @@ impl ReceiverOptions for ClickhouseOptions {
 
     fn receiver(self, setup: &ReceiverSetup) -> Box<dyn Receiver> {
         let linger = if setup.once { duration::SOON.min(self.every()) } else { self.every() };
-        // A batch is full before the stream has no memory left, so that nothing waits for the time to pass.
+        // A batch takes less memory than the stream has, so that it is full before feeds must wait for its end.
         let limits = BatchLimits { items: 16_384, bytes: setup.memory / 8, linger };
         Box::new(ClickhouseReceiver::new(Arc::new(self), setup.stream.clone(), limits))
     }
@@ -153,7 +153,7 @@ async fn add_entries(
     insert(&link.server, &table.table, fresh.iter().map(|placed| &placed.window.name), out).await
 }
 
-/// Adds windows to the table of windows. Returns the places of those that it did not have.
+/// Adds windows to the table of windows. Returns the places of the windows that the table did not contain.
 async fn add_windows(link: &mut ChLink, rows: &[&PlacedWindow<'_>]) -> Result<Vec<usize>, SendError> {
     let table = windows();
     let (fresh, mut out) = (fresh(link, &table, rows.iter().copied()).await?, Vec::new());
@@ -177,8 +177,7 @@ async fn insert<'a>(
     server.insert(table, &digest(&identity), rows).await
 }
 
-/// Adds a gap, except for the windows that the tables have or know as lost. Returns whether other windows
-/// remained.
+/// Adds a gap, except for the windows that the tables contain or record as lost. Returns whether other windows remained.
 async fn add_gap(server: &ChServer, gap: &StreamGap) -> Result<bool, SendError> {
     let (table, SeriesName { node, instance, probe }) = (gaps(), &*gap.name.series);
     let [node, probe, instance] = [node, probe, instance].map(|name| text(name));

@@ -13,13 +13,13 @@ use crate::http::access::{HttpAccess, HttpAnswer};
 use crate::receiver::SendError;
 use crate::receivers::kind::ReceiverOptions as _;
 
-/// The characters of an answer that an error shows.
+/// The most characters of an answer that an error shows.
 const SHOWN: usize = 300;
 /// The time between two looks at the queries that run on the server.
 const LOOK: Duration = Duration::from_millis(50);
-/// The server must not cut an insert: then each window is there as a whole or not at all.
+/// The limit that keeps the server from splitting an insert: so the table contains all rows of a window, or none.
 const UNCUT: &str = "1000000000";
-/// Codes of errors, in the header `X-ClickHouse-Exception-Code`.
+/// The codes of errors, which answers have in the header `X-ClickHouse-Exception-Code`.
 const ACCESS_DENIED: &str = "497";
 const AUTHENTICATION: [&str; 4] = ["192", "193", "194", "516"];
 
@@ -28,12 +28,12 @@ pub struct ChServer {
     pub options: Arc<ClickhouseOptions>,
     access: HttpAccess,
     url: Url,
-    /// The prefix of the names of the stream's queries.
+    /// The prefix of the ids of this stream's queries.
     queries: String,
 }
 
 impl ChServer {
-    /// Reads the files of the options; contacts nothing yet.
+    /// Reads the files that the options name. Contacts no server yet.
     pub fn new(options: &Arc<ClickhouseOptions>, stream: &str) -> Result<Self, SendError> {
         let http = options.http();
         let url = http.url.parse().map_err(|error| SendError::caused(&http.url, &error))?;
@@ -49,7 +49,7 @@ impl ChServer {
             format!("SELECT query_id FROM system.processes WHERE startsWith(query_id, {beginning})");
         let names = async || match self.ask(&running).await {
             Ok(rows) => Ok(rows.into_iter().flatten().collect::<HashSet<Value>>()),
-            // A user without the right to look at queries can't wait. The merges of the tables remove repeated rows.
+            // A user without the right to see queries can't wait. The merges of the tables remove repeated rows.
             Err(error) if error.to_string().contains("ACCESS_DENIED") => Ok(HashSet::new()),
             Err(error) => Err(error),
         };
@@ -62,7 +62,7 @@ impl ChServer {
         Ok(())
     }
 
-    /// Adds rows in the format RowBinary. The server ignores an insert whose token it knows.
+    /// Inserts rows in the format RowBinary. The server ignores an insert whose token it knows.
     pub async fn insert(&self, table: &ChTable, token: &str, rows: Vec<u8>) -> Result<(), SendError> {
         let (address, names) = (table.address(&self.options.database), table.names());
         let sql = format!("INSERT INTO {address} ({names}) FORMAT RowBinary");

@@ -1,4 +1,4 @@
-//! Tables that are made, and that get new columns.
+//! The creation of tables, and the addition of columns.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ async fn fit(server: &ChServer, table: &ChTable) -> Result<Option<String>, SendE
     let (database, address) = (&server.options.database, table.address(&server.options.database));
     let mut found = columns(server, table).await?;
     if found.is_empty() {
-        // Another stream may make it at the same time, with other columns.
+        // Another stream may have made the table at the same time, with other columns.
         server.run(&table.creation(database)).await?;
         found = columns(server, table).await?;
     }
@@ -65,7 +65,7 @@ async fn columns(server: &ChServer, table: &ChTable) -> Result<HashMap<String, S
     Ok(rows.map(|row| (cell(row.first()), cell(row.get(1)))).collect())
 }
 
-/// Returns the mistake in the first column of another type.
+/// Returns the mistake in the first column whose type differs.
 fn conflict(table: &ChTable, address: &str, found: &HashMap<String, String>) -> Option<String> {
     let other = |column: &&ChColumn| found.get(&column.name).is_some_and(|kind| kind != column.kind);
     let ChColumn { name, kind } = table.columns.iter().find(other)?;

@@ -1,16 +1,17 @@
-//! Information elements: those of IANA and our own, which type records describe (RFC 5610).
+//! Information elements: IANA's elements, and our elements, which type records describe (RFC 5610).
 
 use std::collections::HashMap;
 
-/// The enterprise that IANA has set aside for examples (RFC 5612). A site with its own number sets it in the configuration.
+/// The enterprise number that IANA has reserved for examples (RFC 5612). A site that has a number of its own sets it in the
+/// configuration.
 pub const EXAMPLE_ENTERPRISE: u32 = 32473;
-/// The enterprise of the other direction of a conversation (RFC 5103).
+/// The enterprise number of elements for the other direction of a conversation (RFC 5103).
 pub const REVERSE: u32 = 29305;
-/// The length in templates for elements with a length in each record.
+/// The length in templates for elements whose length is in each record.
 pub const VARIABLE: u16 = 65535;
-/// The numbers below are those of [`Own`].
+/// The first number of elements for fields. The numbers below it belong to [`Own`].
 const FIRST_OF_FIELDS: u16 = 1024;
-/// A number of an element has 15 bits.
+/// The number of possible element numbers, which have 15 bits.
 const NUMBERS: u16 = 0x8000;
 
 /// An abstract type, with its length in records (RFC 7012, section 3.1).
@@ -40,7 +41,7 @@ pub enum ElementType {
 /// An element as a template names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Element {
-    /// The enterprise; `None` for elements of IANA.
+    /// The number of the enterprise; `None` for IANA's elements.
     pub enterprise: Option<u32>,
     pub number: u16,
     pub kind: ElementType,
@@ -58,7 +59,7 @@ pub enum ElementSemantics {
     Flags = 5,
 }
 
-/// The content of a type record about an element of ours.
+/// The content of a type record about one of our elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementInfo {
     pub element: Element,
@@ -69,7 +70,7 @@ pub struct ElementInfo {
     pub description: String,
 }
 
-/// The elements that tell windows apart. Their numbers never change.
+/// The elements that identify windows. Their numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
     Node = 1,
@@ -103,7 +104,7 @@ pub struct ElementRegistry {
 }
 
 impl ElementType {
-    /// The number in IANA's registry of data types.
+    /// Returns the number in IANA's registry of data types.
     pub const fn code(self) -> u8 {
         match self {
             Self::Octets(_) => 0,
@@ -127,7 +128,7 @@ impl ElementType {
         }
     }
 
-    /// The length in a template.
+    /// Returns the length in a template.
     pub const fn length(self) -> u16 {
         match self {
             Self::Octets(None) | Self::Text => VARIABLE,
@@ -141,7 +142,7 @@ impl ElementType {
         }
     }
 
-    /// The smallest type for integers of this number of bits.
+    /// Returns the smallest type for integers of this number of bits.
     pub const fn integer(bits: u32, signed: bool) -> Self {
         match (bits, signed) {
             (..=8, false) => Self::Unsigned8,
@@ -157,7 +158,7 @@ impl ElementType {
 }
 
 impl Element {
-    /// An element of IANA's registry.
+    /// Makes an element of IANA's registry.
     pub const fn iana(number: u16, kind: ElementType) -> Self {
         Self { enterprise: None, number, kind }
     }
@@ -200,7 +201,7 @@ impl ElementRegistry {
         Self { enterprise, known: HashMap::new(), numbers: HashMap::new(), untold: Vec::new() }
     }
 
-    /// Returns one of the elements that each window has.
+    /// Returns one of the elements that every window has.
     pub fn own(&mut self, own: Own) -> Element {
         let (name, kind, unit, description) = own.facts();
         let element = Element { enterprise: Some(self.enterprise), number: own as u16, kind };
@@ -223,8 +224,8 @@ impl ElementRegistry {
         element
     }
 
-    /// Returns the element for a field. Its number follows from its name, so that it is the same in each session; of two names
-    /// with one number, the second gets the next.
+    /// Returns the element for a field. The element's number follows from the field's name, so that it is the same in each
+    /// session. If two names give the same number, the second name gets the next number.
     pub fn field(
         &mut self,
         name: &str,
@@ -233,7 +234,8 @@ impl ElementRegistry {
         unit: u16,
         description: &str,
     ) -> Element {
-        // A name has one type. The name of a field of another type contains that type.
+        // All fields of one name have the same type. For a field of another type, the name of the element contains that
+        // type.
         let name = match self.known.get(name) {
             Some(known) if known.element.kind != kind => format!("{name}.{}", typed(kind)),
             _ => name.to_owned(),
@@ -257,7 +259,7 @@ impl ElementRegistry {
         self.numbers.get(&number).map(String::as_str)
     }
 
-    /// Returns the elements without a type record so far.
+    /// Returns the elements that have no type record so far, and forgets them.
     pub fn take_untold(&mut self) -> Vec<ElementInfo> {
         std::mem::take(&mut self.untold)
     }
@@ -269,7 +271,7 @@ impl ElementRegistry {
         all
     }
 
-    /// True if no number is left for the fields of one more window.
+    /// Tells whether too few numbers are left for the fields of one more window.
     pub fn is_full(&self) -> bool {
         self.numbers.len() > usize::from(NUMBERS) / 2
     }
@@ -288,12 +290,12 @@ fn typed(kind: ElementType) -> String {
     }
 }
 
-/// FNV-1a: the same on each machine and in each version.
+/// The hash FNV-1a, which is the same on each machine and in each version.
 fn hash(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Returns the number of a unit in IANA's registry; 0 if it has none.
+/// Returns the number of a unit in IANA's registry; 0 for a unit that is not in it.
 pub fn unit(name: Option<&str>) -> u16 {
     match name {
         Some("bytes") => 2,

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 const VERSION: u16 = 10;
 const HEADER: usize = 16;
 const SET_HEADER: usize = 4;
-/// The length in a header has 16 bits.
+/// The longest message: the length in its header has 16 bits.
 pub const LONGEST_MESSAGE: usize = 65_535;
 
 /// Puts records into messages that are no longer than a limit.
@@ -36,7 +36,7 @@ impl MessageWriter {
         Self { limit, domain, sequence: 0, records: 0, open: Vec::new(), set: None, finished: Vec::new() }
     }
 
-    /// The octets that a record may have to fit into a message.
+    /// Returns the number of octets that a record may have to fit into a message.
     pub const fn room(&self) -> usize {
         self.limit - HEADER - SET_HEADER
     }
@@ -62,7 +62,7 @@ impl MessageWriter {
         }
     }
 
-    /// Ends the open message, and returns all that are finished.
+    /// Ends the open message. Returns all finished messages.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         self.close();
         std::mem::take(&mut self.finished)
@@ -87,7 +87,7 @@ impl MessageWriter {
         message[4..8].copy_from_slice(&(Timestamp::now().as_second() as u32).to_be_bytes());
         message[8..12].copy_from_slice(&self.sequence.to_be_bytes());
         message[12..16].copy_from_slice(&self.domain.to_be_bytes());
-        // The number begins anew after 2^32 records.
+        // The sequence number returns to 0 after 2^32 records.
         self.sequence = self.sequence.wrapping_add(std::mem::take(&mut self.records));
         self.finished.push(message);
     }

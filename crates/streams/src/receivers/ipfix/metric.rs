@@ -12,10 +12,11 @@ use super::standard::{FLOW_DIRECTION, FLOW_END, FLOW_START, name_of, standard};
 use super::value::{put, put_nothing};
 use crate::receiver::SendError;
 
-/// The most octets of a field in hex digits with a fixed length. A longer field has its length in each record.
+/// The most octets of a field of fixed length that contains hex digits. For a longer field, each record contains the
+/// length.
 const FIXED: usize = 32;
-/// The most octets of a field with a variable length, for each attempt. If an entry is too long for a
-/// message, it is encoded again with the next number.
+/// The most octets of a field of variable length, for each attempt. If an entry is too long for a message, it is
+/// encoded again with the next limit.
 const CAPS: [usize; 4] = [usize::MAX, 255, 32, 0];
 /// The bit of a variant whose records have the entry in JSON.
 const WITH_REST: u64 = 1 << 63;
@@ -29,18 +30,19 @@ pub const IDENTITY: [Own; 4] = [Own::WindowSequence, Own::Node, Own::Probe, Own:
 /// The way in which the entries of a metric become records.
 #[derive(Debug)]
 pub struct MetricTemplates {
-    /// The elements before those of the entry.
+    /// The elements of each record before the elements of the entry.
     head: Vec<Element>,
-    /// The number of elements at the beginning that are the scope. A metric without a flow's key has a scope, because
-    /// it describes the probe.
+    /// The number of elements at the beginning that are the scope. A metric whose key describes no flow has a scope,
+    /// because it describes the probe.
     scope: usize,
     fields: Vec<RecordField>,
     rest: Element,
     per_cpu: bool,
-    /// True if records need the window's times in place of those of a flow.
+    /// True if records need the start and the end of the window, because they have no times of a flow.
     pub with_start: bool,
     pub with_end: bool,
-    /// The templates, by the properties in which records differ: the versions of addresses, and the rest.
+    /// The templates, each by the properties in which its records differ: the versions of addresses, and the
+    /// presence of the rest in JSON.
     templates: HashMap<u64, u16>,
 }
 
@@ -51,7 +53,7 @@ struct RecordField {
     path: Vec<String>,
     content: FieldContent,
     element: Element,
-    /// The bit of the variant, and the element, for an address of version 6.
+    /// The element for an address of version 6, and the bit of templates that have this element.
     version_6: Option<(u64, Element)>,
 }
 
@@ -71,7 +73,7 @@ struct Planner<'a> {
     addresses: u32,
 }
 
-/// A record of an entry, without its head.
+/// The part of a record that has the elements of the entry.
 struct EncodedEntry {
     bytes: Vec<u8>,
     variant: u64,
@@ -79,7 +81,8 @@ struct EncodedEntry {
 }
 
 impl MetricTemplates {
-    /// `more` are names of fields with the names of IANA's elements that they mean.
+    /// Makes the templates of a metric. `more` has names of fields, each with the name of the IANA element that it
+    /// means.
     pub fn new(
         registry: &mut ElementRegistry,
         metric: &MetricShape,
@@ -246,9 +249,9 @@ impl MetricTemplates {
 
 impl Planner<'_> {
     fn field(&mut self, source: FieldSource, field: &FieldShape, path: &[String]) -> RecordField {
-        // A number without a name gets the name of its metric.
+        // A number that has no name gets the name of its metric.
         let name = path.last().unwrap_or(&self.metric.name);
-        // The configuration decides before the tag of the source.
+        // An element in the configuration takes precedence over a tag of the source.
         let chosen = self.more.get(name).or(field.ie.as_ref()).map(String::as_str);
         let choice = standard(name, &field.content, self.metric.reading, chosen).filter(|choice| {
             !self.used.contains(&choice.element)
@@ -267,7 +270,7 @@ impl Planner<'_> {
         RecordField { source, path: path.to_vec(), content: field.content.clone(), element, version_6 }
     }
 
-    /// Returns an element of ours, and the one for an address of version 6.
+    /// Returns one of our elements for a field, and the element for an address of version 6.
     fn own(
         &mut self,
         source: FieldSource,
@@ -293,7 +296,7 @@ impl Planner<'_> {
         let mut name = format!("{metric}.{plain}");
         let mut element = self.registry.field(&name, kind, semantics, unit, help);
         if self.used.contains(&element) {
-            // A member of the value has the same name as a member of the key.
+            // A member of the value may have the same name as a member of the key.
             name = format!("{metric}.{whole}.{plain}");
             element = self.registry.field(&name, kind, semantics, unit, help);
         }
@@ -303,7 +306,7 @@ impl Planner<'_> {
     }
 }
 
-/// Calls `visit` with each field that is not a struct, and the names of the members on the way.
+/// Calls `visit` with each field that is not a struct, and with the names of the structs that contain it.
 fn leaves(field: &FieldShape, path: &mut Vec<String>, visit: &mut impl FnMut(&FieldShape, &[String])) {
     let FieldContent::Struct { fields } = &field.content else { return visit(field, path) };
     for member in fields {
@@ -321,7 +324,7 @@ const fn kind(content: &FieldContent) -> ElementType {
     match content {
         FieldContent::Unsigned { bits } => ElementType::integer(*bits, false),
         FieldContent::Signed { bits } => ElementType::integer(*bits, true),
-        // Nearly all sums fit into 64 bits; the others are in the rest.
+        // Nearly all sums fit into 64 bits; larger sums are in the rest in JSON.
         FieldContent::Decimal { signed } => ElementType::integer(64, *signed),
         FieldContent::Float { bits: 32 } => ElementType::Float32,
         FieldContent::Float { .. } => ElementType::Float64,
@@ -331,7 +334,7 @@ const fn kind(content: &FieldContent) -> ElementType {
         FieldContent::Ipv4 => ElementType::Ipv4,
         FieldContent::Mac => ElementType::Mac,
         FieldContent::Time => ElementType::Nanoseconds,
-        // Arrays and inner maps are JSON.
+        // Arrays and inner maps are encoded as JSON.
         FieldContent::Ip
         | FieldContent::Prefix
         | FieldContent::Text { .. }

@@ -25,7 +25,7 @@ use crate::tls::ReceiverTls;
 
 const PORT: u16 = 4739;
 const TLS_PORT: u16 = 4740;
-/// RFC 7011, section 10.3.3: the size that every path supports.
+/// The least size of a datagram, which every path supports (RFC 7011, section 10.3.3).
 const LEAST_MTU: usize = 576;
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -43,29 +43,29 @@ enum IpfixTransport {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct IpfixOptions {
-    /// HOST or HOST:PORT.
+    /// The address of the collector: HOST or HOST:PORT.
     collector: String,
     #[serde(default)]
     transport: IpfixTransport,
     ca: Option<PathBuf>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
-    /// The enterprise of our elements.
+    /// The enterprise number of our elements.
     #[serde(default = "example_enterprise")]
     enterprise: u32,
-    /// The observation domain.
+    /// The number of the observation domain.
     #[serde(default)]
     domain: u32,
-    /// Over UDP, the octets of a datagram including headers.
+    /// The size of a datagram over UDP in octets, including headers.
     #[serde(default = "ethernet")]
     mtu: usize,
-    /// Over UDP, the time after which templates are sent again.
+    /// The time after which templates are sent again over UDP.
     #[serde(default = "minute", deserialize_with = "duration::read")]
     templates: Duration,
     /// Over TCP and TLS, whether a batch counts as sent once the collector has closed its connection.
     #[serde(default = "yes")]
     confirm: bool,
-    /// Names of fields, with the names of IANA's elements that they mean.
+    /// Names of fields, each with the name of the IANA element that it means.
     #[serde(default)]
     elements: BTreeMap<String, String>,
 }
@@ -201,7 +201,7 @@ fn split(collector: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A collector, with the session that is open.
+/// A receiver for one collector, with the open session.
 struct IpfixReceiver {
     options: IpfixOptions,
     collector: String,
@@ -215,7 +215,7 @@ struct IpfixReceiver {
 struct OpenSession {
     link: CollectorLink,
     encoder: WindowEncoder,
-    /// When all templates were sent the last time.
+    /// The time at which all templates were sent the last time.
     told: Instant,
 }
 
@@ -258,7 +258,7 @@ impl IpfixReceiver {
         Ok(OpenSession { link, encoder: self.encoder(limit), told: Instant::now() })
     }
 
-    /// An encoder of messages with at most `limit` octets.
+    /// Makes an encoder of messages with at most `limit` octets.
     fn encoder(&self, limit: usize) -> WindowEncoder {
         let settings =
             SessionSettings { enterprise: self.options.enterprise, domain: self.options.domain, limit };
@@ -273,7 +273,7 @@ impl Receiver for IpfixReceiver {
 
     fn send<'a>(&'a mut self, batch: &'a [Arc<StreamItem>]) -> BoxFuture<'a, Result<Receipt, SendError>> {
         async move {
-            // After an error the session has ended. The next one begins with its templates.
+            // After an error the session has ended. The next session begins with its templates.
             self.store(batch).await?;
             Ok(Receipt::all(batch, &ItemFate::Stored))
         }

@@ -9,7 +9,7 @@ use crate::receiver::SendError;
 
 const TEMPLATES: u16 = 2;
 const OPTIONS_TEMPLATES: u16 = 3;
-/// The template of type records, the first that may have a number.
+/// The number of the template of type records: the first number that a template may have.
 const TYPES: u16 = 256;
 /// The longest text in a type record.
 const DESCRIPTION: usize = 200;
@@ -64,7 +64,8 @@ impl CollectorSession {
         session
     }
 
-    /// Returns the number of a template. A new one is sent after the types of its elements.
+    /// Returns the number of a template. A new template is sent after the type records of its
+    /// elements.
     pub fn template(&mut self, template: Template) -> Result<u16, SendError> {
         if let Some(number) = self.templates.get(&template) {
             return Ok(*number);
@@ -101,7 +102,7 @@ impl CollectorSession {
         }
     }
 
-    /// Returns the messages that are finished.
+    /// Returns all finished messages.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         self.writer.take()
     }
@@ -128,7 +129,7 @@ impl CollectorSession {
         self.templates.insert(template, number);
     }
 
-    /// Adds the type record of an element of ours.
+    /// Adds the type record of one of our elements.
     fn tell(&mut self, info: &ElementInfo) {
         let ElementInfo { element, name, semantics, unit, description } = info;
         let mut record = Vec::new();

@@ -7,13 +7,13 @@ use twinprobe_ebpf_common::window::shape::FieldContent;
 
 use super::element::{Element, ElementType, REVERSE};
 
-/// An element of IANA's registry, and the names of fields with its meaning.
+/// An element of IANA's registry, and the names of fields that have its meaning.
 #[derive(Debug)]
 pub struct StandardElement {
     pub name: &'static str,
     pub number: u16,
     pub kind: ElementType,
-    /// The content that a field must have: its name alone does not suffice.
+    /// The content that a field must have in addition to its name.
     content: StandardContent,
     fields: &'static [&'static str],
     /// The number of the element for counts since the deployment of the probe, instead of counts within a
@@ -23,7 +23,7 @@ pub struct StandardElement {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StandardContent {
-    /// A number, or a name of one.
+    /// A number, or the name of a number.
     Number,
     /// An address of version 4 only.
     Ipv4,
@@ -34,7 +34,7 @@ enum StandardContent {
     Interface,
 }
 
-/// The elements that a field becomes.
+/// The elements by which a field is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandardChoice {
     pub element: Element,
@@ -91,7 +91,7 @@ pub const STANDARD: &[StandardElement] = &[
         ElementType::Unsigned16,
         &["L4_DST_PORT", "destination_port", "dst_port"],
     ),
-    // SNMP's index of an interface.
+    // The index of an interface, as SNMP has it.
     number("ingressInterface", 10, ElementType::Unsigned32, &["INPUT_SNMP"]),
     number("egressInterface", 14, ElementType::Unsigned32, &["OUTPUT_SNMP"]),
     number("bgpSourceAsNumber", 16, ElementType::Unsigned32, &["SRC_AS"]),
@@ -142,11 +142,12 @@ pub const STANDARD: &[StandardElement] = &[
     ),
 ];
 
-/// The time of a flow's first packet, or the start of the interval that it was counted in (RFC 7015, section 5.1).
+/// The element for the time of a flow's first packet, or for the start of the interval in which it was counted (RFC 7015,
+/// section 5.1).
 pub const FLOW_START: u16 = 152;
-/// The time of a flow's last packet, or the end of that interval.
+/// The element for the time of a flow's last packet, or for the end of the interval in which it was counted.
 pub const FLOW_END: u16 = 153;
-/// 0 is ingress, 1 egress.
+/// The element for the direction of a flow: 0 is ingress, 1 is egress.
 pub const FLOW_DIRECTION: Element = Element::iana(61, ElementType::Unsigned8);
 
 /// Returns the element for a field of this name, if the content agrees with the name. `chosen` is the name of
@@ -169,7 +170,7 @@ pub fn standard(
     found.or_else(|| registered(IpfixElement::named(chosen?)?, content, enterprise))
 }
 
-/// Returns an element that a name alone does not select.
+/// Returns an element that only a configuration or a tag can select, but not the name of a field.
 fn registered(
     named: IpfixElement,
     content: &FieldContent,
@@ -194,7 +195,7 @@ fn registered(
         IpfixElement::named(&named.name.replace("IPv4", version).replace("IPv6", version)).map(element)
     };
     match (named.kind, content) {
-        // An address of either version has two elements.
+        // A field with addresses of both versions has two elements.
         (IpfixType::Ipv4 | IpfixType::Ipv6, FieldContent::Ip) => {
             Some(StandardChoice { element: of_version("IPv4")?, version_6: Some(of_version("IPv6")?) })
         }
@@ -215,7 +216,7 @@ fn registered(
     }
 }
 
-/// Returns the name of an element of IANA's registry; `None` for others.
+/// Returns the name of an element of IANA's registry; `None` for another element.
 pub fn name_of(element: Element) -> Option<String> {
     let name = IpfixElement::numbered(element.number)?.name;
     match element.enterprise {
@@ -235,8 +236,8 @@ impl StandardElement {
         let mut version_6 = None;
         let mut kind = self.kind;
         let fits = match (self.content, content) {
-            // A program may have a wider field than the element: there is no atomic OR on a byte. A record says if a number
-            // is too large.
+            // The field of a program may be wider than the element, because there is no atomic OR on a byte. The stream
+            // reports a number that is too large.
             (
                 StandardContent::Number,
                 FieldContent::Unsigned { .. } | FieldContent::Name { .. } | FieldContent::Flags { .. },

@@ -15,15 +15,17 @@ use tokio_rustls::client::TlsStream;
 use crate::receiver::SendError;
 use crate::tls::ReceiverTls;
 
-/// The time that a collector may take to answer, and to read its messages.
+/// The time that a collector may take to answer, or to read its messages.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Datagrams without a pause. A collector loses datagrams beyond the end of its buffer.
+/// The number of datagrams that are sent without a pause. A collector loses the datagrams that do not fit into its
+/// buffer.
 const BURST: usize = 16;
 const PAUSE: Duration = Duration::from_millis(1);
-/// The least that a datagram has in front of a message: the headers of IPv6 and UDP, and of IPv4 and UDP.
+/// The shortest headers in front of a message in a datagram, in bytes: those of IPv6 and UDP, and those of IPv4 and
+/// UDP.
 const HEADERS: [usize; 2] = [48, 28];
 
-/// The address of a connection, and its kind.
+/// The address and the kind of a connection.
 #[derive(Clone, Debug)]
 pub enum CollectorRoute {
     Tcp,
@@ -75,7 +77,7 @@ impl CollectorLink {
         }
     }
 
-    /// Sends messages. UDP confirms no arrival.
+    /// Sends messages. Over UDP nothing confirms their arrival.
     pub async fn send(&mut self, messages: &[Vec<u8>]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => write(stream, messages).await,
@@ -87,13 +89,13 @@ impl CollectorLink {
                     }
                     sleep(PAUSE).await;
                 }
-                // A host without a listener may have answered with an error.
+                // A host on which no collector listens may have answered with an error.
                 socket.take_error()?.map_or(Ok(()), Err)
             }
         }
     }
 
-    /// True if the collector has closed the connection.
+    /// Tells whether the collector has closed the connection.
     pub fn is_closed(&self) -> bool {
         let stream = match self {
             Self::Tcp(stream) => stream,
@@ -149,15 +151,15 @@ async fn write(stream: &mut (impl tokio::io::AsyncWrite + Unpin), messages: &[Ve
     stream.flush().await
 }
 
-/// Waits for the end of the other side. Collectors of IPFIX send nothing, but a server of another protocol answers and
-/// then also closes the connection.
+/// Waits until the collector closes the connection. Collectors of IPFIX send nothing, but a server of another protocol
+/// answers before it closes the connection.
 async fn ended(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
     const OTHER: &str =
         "a program answers there, and collectors of IPFIX do not answer: is this the right port?";
     match stream.read(&mut [0; 1]).await {
         Ok(0) => Ok(()),
         Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, OTHER)),
-        // The end of a TCP connection without the end of TLS.
+        // The collector has closed the TCP connection without a closing message of TLS.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
         Err(error) => Err(error),
     }

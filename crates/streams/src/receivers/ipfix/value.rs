@@ -1,4 +1,5 @@
-//! Values of documents as the octets of records. Numbers are exact: a value that does not fit is reported, never rounded.
+//! Values of documents, encoded as the octets of records. Numbers are exact: a value that does not fit is reported, and
+//! never rounded.
 
 use std::net::IpAddr;
 
@@ -9,7 +10,7 @@ use twinprobe_ebpf_common::window::shape::FieldContent;
 
 use super::element::ElementType;
 
-/// Seconds from 1900, where NTP's time begins, to 1970.
+/// The seconds from 1900, where NTP's time begins, to 1970.
 const NTP_TO_UNIX: i64 = 2_208_988_800;
 const NANOSECONDS: i128 = 1_000_000_000;
 const NANOSECONDS_PER_MILLISECOND: i128 = 1_000_000;
@@ -26,7 +27,7 @@ pub fn put(out: &mut Vec<u8>, kind: ElementType, content: &FieldContent, value: 
     false
 }
 
-/// Adds the mark of a missing value.
+/// Adds the octets that stand for a missing value.
 pub fn put_nothing(out: &mut Vec<u8>, kind: ElementType) {
     match kind {
         ElementType::Octets(None) | ElementType::Text => put_variable(out, &[]),
@@ -36,7 +37,7 @@ pub fn put_nothing(out: &mut Vec<u8>, kind: ElementType) {
     }
 }
 
-/// Adds octets after their number (RFC 7011, section 7).
+/// Adds octets after their length (RFC 7011, section 7).
 pub fn put_variable(out: &mut Vec<u8>, bytes: &[u8]) {
     match u8::try_from(bytes.len()) {
         Ok(length @ ..=254) => out.push(length),
@@ -70,7 +71,7 @@ fn put_value(out: &mut Vec<u8>, kind: ElementType, content: &FieldContent, value
         }
         ElementType::Float32 => number(value).map(|number| out.extend((number as f32).to_be_bytes())),
         ElementType::Float64 => number(value).map(|number| out.extend(number.to_be_bytes())),
-        // "True" is 1 and "false" is 2.
+        // IPFIX encodes "true" as 1 and "false" as 2.
         ElementType::Boolean => value.as_bool().map(|value| out.push(if value { 1 } else { 2 })),
         ElementType::Mac => mac(value.as_str()?).map(|bytes| out.extend(bytes)),
         ElementType::Milliseconds => nanoseconds(value).and_then(|time| {
@@ -98,7 +99,7 @@ fn put_value(out: &mut Vec<u8>, kind: ElementType, content: &FieldContent, value
     }
 }
 
-/// Returns the number in a value, which may be the name of a number.
+/// Returns the number in a value. The value may be the name of the number instead.
 fn unsigned(content: &FieldContent, value: &Value) -> Option<u64> {
     match (content, value) {
         (FieldContent::Name { names }, Value::String(text)) => {
@@ -109,7 +110,7 @@ fn unsigned(content: &FieldContent, value: &Value) -> Option<u64> {
     }
 }
 
-/// JSON has no NaN and no infinity: they are null.
+/// JSON has no NaN and no infinity: documents have null instead.
 fn number(value: &Value) -> Option<f64> {
     if value.is_null() { Some(f64::NAN) } else { value.as_f64() }
 }
@@ -123,7 +124,7 @@ fn mac(text: &str) -> Option<[u8; 6]> {
     parts.next().is_none().then_some(bytes)
 }
 
-/// Returns the nanoseconds since 1970. 0 is "never".
+/// Returns a time in nanoseconds since 1970. 0 means "never".
 fn nanoseconds(value: &Value) -> Option<i128> {
     match value {
         Value::String(text) => text.parse::<Timestamp>().ok().map(Timestamp::as_nanosecond),
@@ -132,8 +133,8 @@ fn nanoseconds(value: &Value) -> Option<i128> {
     }
 }
 
-/// Returns a time as NTP writes it: seconds since 1900, and 2^32 parts of a second. A reader that drops the
-/// fraction of a nanosecond gets the same nanosecond. "Never" stays 0.
+/// Returns a time as NTP writes it: seconds since 1900, and their fraction in units of 2^-32 seconds. A reader that
+/// rounds down to nanoseconds gets the same nanosecond. "Never" stays 0.
 fn ntp(nanoseconds: i128) -> u64 {
     if nanoseconds == 0 {
         return 0;

@@ -1,4 +1,4 @@
-//! Windows and gaps as records.
+//! Windows and gaps, encoded as records.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,8 @@ use super::value::{put, put_variable};
 use crate::receiver::{ItemName, SendError, StreamGap, StreamItem, StreamWindow};
 use crate::rows::head::{DocumentHead, entries_of};
 
-/// The part of a window's record after its identity. It comes after the records of all entries.
+/// The elements of a window's own record, after its identity. This record comes after the records of all
+/// entries.
 const WINDOW: [Own; 7] = [
     Own::WindowStart,
     Own::WindowEnd,
@@ -58,7 +59,7 @@ impl WindowEncoder {
         self.session.take()
     }
 
-    /// Returns the first entries of a window as lines for people: at most `most`.
+    /// Returns the first `most` entries of a window as lines for people.
     pub fn shown(&mut self, window: &StreamWindow, most: usize) -> Result<Vec<String>, SendError> {
         let (document, mut shown) = (window.parsed()?, Vec::new());
         for metric in &window.shape.metrics {
@@ -103,7 +104,7 @@ impl WindowEncoder {
         self.options(&GAP, &record)
     }
 
-    /// Adds an options record. Its scope is the identity with which the record begins.
+    /// Adds an options record. Its scope is the identity at its beginning.
     fn options(&mut self, behind: &[Own], record: &[u8]) -> Result<(), SendError> {
         let owns = IDENTITY.iter().chain(behind);
         let elements = owns.map(|own| self.session.registry.own(*own)).collect();
@@ -155,7 +156,7 @@ fn head(name: &ItemName, metric: &MetricShape, plan: &MetricTemplates) -> Vec<u8
     record
 }
 
-/// The octets of a text, as many as fit into the smallest message.
+/// Returns the octets of a text, cut so that they fit into the smallest message.
 fn short(text: &str) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(100)]
 }

@@ -1,4 +1,4 @@
-//! Clients of Kafka: their settings, and the reason of a failure.
+//! Clients of Kafka: their settings, and the reasons for failures.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,11 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use super::options::{KafkaCompression, KafkaOptions, SaslMechanism};
 use crate::receiver::SendError;
 
-/// The time for which a client is polled for messages of its connections, which share a queue with other events.
+/// The time for which the stream polls a client for errors of its connections. They share a queue with other
+/// events.
 pub const SETTLE: Duration = Duration::from_millis(20);
 
-/// The news of a client beside its answers.
+/// The errors of a client that arrive apart from its answers.
 #[derive(Clone, Debug, Default)]
 pub struct Told(Arc<Mutex<ToldState>>);
 
@@ -27,7 +28,7 @@ pub struct Told(Arc<Mutex<ToldState>>);
 struct ToldState {
     /// The last error of a connection.
     reason: Option<String>,
-    /// The reason why the first of the messages was not delivered.
+    /// The reason why the first undelivered message was not delivered.
     undelivered: Option<String>,
 }
 
@@ -37,10 +38,10 @@ impl Told {
         self.0.lock().undelivered.take()
     }
 
-    /// Makes an error, with the messages of connections in the meantime.
+    /// Makes an error, which includes the errors of connections since the last one.
     pub fn failed(&self, what: &str, error: &KafkaError) -> SendError {
         let told = match error {
-            // This message shows the value of a setting, which may be a password.
+            // The message of this error shows the value of a setting, which may be a password.
             KafkaError::ClientConfig(_, told, name, _) => SendError::new(format!("{what}: {told} of {name}")),
             error => SendError::caused(what, error),
         };
@@ -58,7 +59,8 @@ impl ClientContext for Told {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "librdkafka");
-        // This error comes after the reason why the brokers are down, and must not replace that reason.
+        // This error comes after the reason why the brokers can't be reached, and must not replace that
+        // reason.
         if !matches!(error, KafkaError::Global(RDKafkaErrorCode::AllBrokersDown)) {
             self.0.lock().reason = Some(reason.to_owned());
         }
@@ -119,7 +121,8 @@ pub fn settings(options: &KafkaOptions) -> Result<ClientConfig, SendError> {
     Ok(config)
 }
 
-/// Returns the settings of a producer, which has an id for transactions or none.
+/// Returns the settings of a producer. `id` is its id for transactions; `None` for a producer without
+/// transactions.
 pub fn producer(options: &KafkaOptions, id: Option<&str>) -> Result<ClientConfig, SendError> {
     let mut config = settings(options)?;
     let compression = match options.compression {
@@ -132,7 +135,7 @@ pub fn producer(options: &KafkaOptions, id: Option<&str>) -> Result<ClientConfig
         .set("enable.idempotence", "true")
         .set("linger.ms", "1")
         .set("compression.type", compression)
-        // The partition of a key, chosen as Kafka's own clients choose it.
+        // The setting for the choice of a partition by its key, which is the choice of Kafka's own clients.
         .set("partitioner", "murmur2_random")
         // Producers request the end of the topic of cursors, including uncommitted messages.
         .set("isolation.level", "read_uncommitted");

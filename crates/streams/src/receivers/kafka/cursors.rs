@@ -1,4 +1,4 @@
-//! The topic of cursors. For each series it has the number of the last window in the topic of windows.
+//! The topic of cursors. For each series it contains the number of the last window in the topic of windows.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,23 +13,24 @@ use super::options::KafkaOptions;
 use crate::names::part;
 use crate::receiver::{SendError, SeriesName};
 
-/// The partition that has the cursors.
+/// The partition that contains the cursors.
 pub const PARTITION: i32 = 0;
 /// The pause between two requests for the end of the committed messages.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The pause between two looks at whether the stream continues.
+/// The pause between two checks of whether the stream continues.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// The last window of each series, by the key of its message.
 pub type Cursors = HashMap<String, u64>;
 
-/// The key of a cursor.
+/// Returns the key of a cursor's message.
 pub fn key(stream: &str, topic: &str, series: &SeriesName) -> String {
     let SeriesName { node, instance, probe } = series;
     format!("{}/{topic}/{}/{}/{}", part(stream), part(node), part(instance), part(probe))
 }
 
-/// Reads the cursors of a stream: those committed up to `end`, and all after it. Gives up once `is_over` returns true.
+/// Reads the cursors of a stream: the committed cursors up to `end`, and all cursors after it. Stops once `is_over`
+/// returns true.
 pub fn read(
     options: &KafkaOptions,
     stream: &str,
@@ -41,7 +42,7 @@ pub fn read(
     let failed = |error: &KafkaError| told.failed(&what, error);
     let late = || SendError::new(format!("{what}: a transaction of another producer does not end"));
     let mut config = settings(options)?;
-    // The client requires the name of a group, although this consumer joins none.
+    // The client requires the name of a group, although this consumer joins no group.
     config
         .set("group.id", format!("twinprobe-{}", part(stream)))
         .set("enable.auto.commit", "false")

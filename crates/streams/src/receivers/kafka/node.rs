@@ -13,7 +13,7 @@ use super::options::KafkaOptions;
 use crate::names::part;
 use crate::receiver::{ItemFate, SendError, SeriesName, StreamItem};
 
-/// The part of a message's size that headers and cursors take.
+/// The number of bytes that headers and cursors may take in a message.
 const OVERHEAD: usize = 1024;
 /// The time that a step of a transaction may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,24 +27,24 @@ pub struct KafkaPlace {
     pub stream: Arc<str>,
 }
 
-/// A producer that only another producer of its node can disturb without a failure.
+/// A producer of one node. Unless there is a failure, only another producer of the same node can disturb it.
 pub struct NodeProducer {
     place: KafkaPlace,
     producer: BaseProducer<Told>,
     told: Told,
-    /// The progress of the series of this node; `None` without transactions.
+    /// The last stored window of each series of this node; `None` without transactions.
     cursors: Option<Cursors>,
 }
 
-/// The parts of a message beside its content.
+/// The parts of a message other than its content.
 struct MessageStamp {
     key: String,
     headers: OwnedHeaders,
 }
 
 impl NodeProducer {
-    /// Makes a producer. With transactions, the new producer aborts those of an earlier producer of the node,
-    /// and fences that producer off.
+    /// Makes a producer. With transactions, the new producer aborts the open transaction of an earlier producer of
+    /// the node, and the brokers refuse everything later from that earlier producer.
     pub fn open(place: &KafkaPlace, node: &str, is_over: &dyn Fn() -> bool) -> Result<Self, SendError> {
         let (options, told) = (&place.options, Told::default());
         let id = format!("twinprobe/{}/{}/{}", part(node), part(&place.stream), options.topic);
@@ -58,7 +58,7 @@ impl NodeProducer {
         Ok(opened)
     }
 
-    /// Returns where the cursors end now.
+    /// Returns the present end of the topic of cursors.
     pub fn end(&self) -> Result<i64, SendError> {
         let found =
             self.producer.client().fetch_watermarks(&self.place.options.cursors(), PARTITION, PATIENCE);
@@ -104,14 +104,14 @@ impl NodeProducer {
         Ok(fates)
     }
 
-    /// Ends the open transaction, so that readers of the topic do not wait for its end.
+    /// Aborts the open transaction, so that readers of the topic do not wait for its end.
     pub fn give_up(self) {
         if self.cursors.is_some() {
             let _ = self.producer.abort_transaction(10 * SLICE);
         }
     }
 
-    /// Writes the progress of the series, and ends the transaction.
+    /// Writes the cursors of the series, and ends the transaction.
     fn finish(&mut self, sent: Cursors, is_over: &dyn Fn() -> bool) -> Result<(), SendError> {
         if self.cursors.is_some() {
             let topic = self.place.options.cursors();
@@ -174,7 +174,7 @@ impl NodeProducer {
         }
     }
 
-    /// Waits until brokers have the messages of the queue.
+    /// Waits until the brokers have stored all messages of the queue.
     fn drained(&self, is_over: &dyn Fn() -> bool) -> Result<(), SendError> {
         let until = Instant::now() + PATIENCE;
         while self.producer.in_flight_count() > 0 {
@@ -190,7 +190,7 @@ impl NodeProducer {
         }
     }
 
-    /// Calls a step of transactions, which continues in the background, until it has ended.
+    /// Repeats a step of a transaction, which continues in the background, until the step has ended.
     fn repeated(
         &self,
         what: &str,
@@ -209,7 +209,7 @@ impl NodeProducer {
     }
 
     fn failed(&self, what: &str, error: &KafkaError) -> SendError {
-        // Errors of connections reach the thread that polls.
+        // The errors of connections arrive in the thread that polls the client.
         self.producer.poll(SETTLE);
         let told = self.told.failed(what, error);
         match error.rdkafka_error_code() {
@@ -225,7 +225,7 @@ impl NodeProducer {
     }
 }
 
-/// The last window that an item is about.
+/// Returns the number of the last window that an item is about.
 const fn last(item: &StreamItem) -> u64 {
     match item {
         StreamItem::Window(window) => window.name.seq,
@@ -263,7 +263,7 @@ fn stamp(item: &StreamItem) -> MessageStamp {
     MessageStamp { key: message_key(&item.name().series), headers }
 }
 
-/// The key of a message.
+/// Returns the key of the messages of a series.
 pub fn message_key(series: &SeriesName) -> String {
     format!("{}/{}", part(&series.node), part(&series.probe))
 }

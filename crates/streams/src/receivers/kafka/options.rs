@@ -36,29 +36,29 @@ pub enum SaslMechanism {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct KafkaOptions {
-    /// HOST:PORT of some brokers of the cluster.
+    /// The addresses of some brokers of the cluster: HOST:PORT.
     pub brokers: Vec<String>,
     pub topic: String,
     /// The topic of cursors; by default `TOPIC.cursors`.
     pub cursor_topic: Option<String>,
-    /// True if missing topics are made.
+    /// True if the stream makes missing topics.
     #[serde(default = "yes")]
     pub create: bool,
-    /// True if windows and cursors are written in transactions.
+    /// True if the stream writes windows and cursors in transactions.
     #[serde(default = "yes")]
     pub exactly_once: bool,
     #[serde(default)]
     pub compression: KafkaCompression,
-    /// The bytes of the largest message, before compression.
+    /// The most bytes of a message, before compression.
     #[serde(default = "largest")]
     pub max_message_bytes: usize,
     pub user: Option<String>,
     pub password_file: Option<PathBuf>,
     #[serde(default)]
     pub mechanism: SaslMechanism,
-    /// The default is `require`, except for brokers of this machine.
+    /// The mode of TLS. The default is `require`, except for brokers on this machine.
     pub tls: Option<TlsMode>,
-    /// Authorities that have signed the brokers' certificates (PEM).
+    /// The certificates of the authorities that have signed the brokers' certificates (PEM).
     pub ca: Option<PathBuf>,
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,
@@ -68,18 +68,18 @@ const fn yes() -> bool {
     true
 }
 
-/// The size that brokers take by default.
+/// Returns the largest size of messages that brokers accept by default.
 const fn largest() -> usize {
     1_000_000
 }
 
 impl KafkaOptions {
-    /// The topic with the cursor of each node.
+    /// Returns the name of the topic of cursors.
     pub fn cursors(&self) -> String {
         self.cursor_topic.clone().unwrap_or_else(|| format!("{}.cursors", self.topic))
     }
 
-    /// True if connections are encrypted: over a network nothing else is the default.
+    /// Tells whether connections are encrypted, which is the default over a network.
     pub fn is_encrypted(&self) -> bool {
         let host =
             |broker: &String| broker.rsplit_once(':').map_or(broker.clone(), |(host, _)| host.to_owned());

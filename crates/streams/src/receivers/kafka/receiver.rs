@@ -1,8 +1,8 @@
-//! The receiver: the items of each node are a transaction of its own.
+//! The receiver for Kafka: each node has a transaction of its own for its items.
 //!
-//! A producer that met any error is thrown away. The next producer of the node waits until the brokers have
-//! decided about the last transaction, and reads from the cursors whether that transaction counts. So the
-//! stream can send a batch again if its outcome is not known.
+//! After any error, the receiver drops the producer. The next producer of the node waits until the brokers
+//! have committed or aborted the last transaction, and reads from the cursors which of the two they have
+//! done. So the stream can send a batch again if its outcome is unknown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::config::duration;
 use crate::receiver::{BatchLimits, ItemFate, ItemName, Receipt, Receiver, SendError, StreamItem};
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 
-/// Items with their places in a batch.
+/// Items, each with its place in the batch.
 type Items = Vec<(usize, Arc<StreamItem>)>;
 
 /// A topic.
 pub struct KafkaReceiver {
     place: KafkaPlace,
     limits: BatchLimits,
-    /// True once the topics are known to be there.
+    /// True once the receiver has checked that the topics exist.
     is_ready: bool,
     nodes: HashMap<String, NodeProducer>,
 }
 
-/// Tells threads that their caller no longer waits for them.
+/// Signals to a thread, on its drop, that the caller does not wait for the thread any more.
 struct WaitGuard(Arc<AtomicBool>);
 
 impl Drop for WaitGuard {
@@ -43,7 +43,7 @@ impl Drop for WaitGuard {
 }
 
 impl WaitGuard {
-    /// Calls `work` in a thread that may block.
+    /// Calls `work` in a thread that is allowed to block.
     async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, SendError> + Send + 'static,
@@ -68,7 +68,7 @@ impl KafkaReceiver {
         }
         let opened = self.open(&waiting, nodes.keys()).await;
         if opened.is_err() {
-            // Topics may have been removed.
+            // Somebody may have removed the topics.
             self.is_ready = false;
         }
         opened?;
@@ -107,8 +107,8 @@ impl KafkaReceiver {
         }
     }
 
-    /// Makes the missing producers. Each producer fences off an earlier producer of its node before this
-    /// function reads the cursors.
+    /// Makes the missing producers. After this the brokers refuse everything from earlier producers of the
+    /// same nodes; only then does this function read the cursors.
     async fn open(
         &mut self,
         waiting: &WaitGuard,
@@ -183,7 +183,7 @@ impl ReceiverOptions for KafkaOptions {
     }
 }
 
-/// Returns a host with its port, which is Kafka's if the host names none.
+/// Returns a host with its port, which is Kafka's default port if the host has none.
 fn with_port(host: &str) -> String {
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
     if has_port { host.to_owned() } else { format!("{host}:9092") }

@@ -1,4 +1,4 @@
-//! The topics: made if they are not there, and checked.
+//! The creation and the check of topics.
 
 use std::time::Duration;
 
@@ -13,12 +13,14 @@ use crate::receiver::SendError;
 
 /// The time that an answer of a broker may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Small segments: Kafka compacts only closed segments, and each start reads everything.
+/// The size of segments, which is small: Kafka compacts only closed segments, and each start of the stream
+/// reads all messages.
 const SEGMENT: &str = "4194304";
 const COMPACTED: [(&str, &str); 3] =
     [("cleanup.policy", "compact"), ("segment.bytes", SEGMENT), ("min.cleanable.dirty.ratio", "0.1")];
 
-/// Makes the topics that are not there, and checks that cursors stay. Called from a thread that may block.
+/// Makes the missing topics, and checks that Kafka does not delete cursors. The caller must be a thread
+/// that may block.
 pub fn ensure(options: &KafkaOptions) -> Result<(), SendError> {
     let (told, cursors) = (Told::default(), options.cursors());
     let client: BaseProducer<Told> = producer(options, None)?
@@ -81,7 +83,7 @@ fn check(admin: &AdminClient<Told>, cursors: &str) -> Result<(), SendError> {
     let options = AdminOptions::new().request_timeout(Some(PATIENCE));
     let told =
         Handle::current().block_on(admin.describe_configs([&ResourceSpecifier::Topic(cursors)], &options));
-    // A client without the right to ask skips this check.
+    // A client that is not allowed to read the settings of the topic skips this check.
     let Some(Ok(config)) = told.ok().and_then(|told| told.into_iter().next()) else { return Ok(()) };
     match config.get("cleanup.policy").and_then(|entry| entry.value.as_deref()) {
         Some(policy) if policy != "compact" => Err(SendError::new(format!(

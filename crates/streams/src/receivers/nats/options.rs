@@ -9,33 +9,33 @@ use crate::config::tls_mode::{TlsMode, is_here};
 use crate::receiver::SendError;
 use crate::receivers::kind::ReceiverUrl;
 
-/// The prefix of subjects.
+/// The default prefix of subjects.
 const PREFIX: &str = "twinprobe";
 
 /// Options of a stream of JetStream.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NatsOptions {
-    /// Addresses of servers of one cluster: `nats://HOST:PORT`, `tls://HOST:PORT`, or `HOST:PORT`.
+    /// Addresses of servers in one cluster: `nats://HOST:PORT`, `tls://HOST:PORT`, or `HOST:PORT`.
     pub servers: Vec<String>,
     /// The name of the stream.
     pub stream: String,
     /// The prefix of subjects.
     #[serde(default = "prefix")]
     pub subject: String,
-    /// True if a missing stream is made.
+    /// True if the receiver makes a missing stream.
     #[serde(default = "yes")]
     pub create: bool,
-    /// A file of `nsc` with a JWT and its key.
+    /// A file of the tool `nsc`, with a JWT and its key.
     credentials_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
     user: Option<String>,
     password_file: Option<PathBuf>,
     nkey_file: Option<PathBuf>,
-    /// The default is `require` for servers with `tls://`, with certificates, and for secrets that leave this machine. Else
-    /// the server decides.
+    /// The mode of TLS. The default is `require` for servers with `tls://`, with certificates, and for secrets that leave
+    /// this machine. In all other cases the server decides.
     tls: Option<TlsMode>,
-    /// Authorities that have signed the servers' certificates (PEM).
+    /// The certificates of the authorities that have signed the servers' certificates (PEM).
     ca: Option<PathBuf>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -95,7 +95,7 @@ impl NatsOptions {
         self.ca.is_some() || self.cert.is_some() || self.servers.iter().any(is_tls)
     }
 
-    /// True if a connection without TLS is refused. Secrets would be readable on the way.
+    /// Tells whether a connection without TLS is refused, because others could read its secrets.
     pub fn is_encrypted(&self) -> bool {
         let secrets = [&self.credentials_file, &self.token_file, &self.password_file, &self.nkey_file];
         let leaves = || self.servers.iter().any(|server| !is_here(host(server)));
@@ -103,13 +103,13 @@ impl NatsOptions {
         self.tls.map_or_else(by_default, |tls| tls == TlsMode::Require)
     }
 
-    /// Everything that decides where messages go: the account follows from the credentials.
+    /// Returns everything that decides where messages are sent. The account follows from the credentials.
     pub fn place(&self) -> String {
         let Self { servers, stream, subject, credentials_file, token_file, user, nkey_file, cert, .. } = self;
         format!("{:?}", (servers, stream, subject, credentials_file, token_file, user, nkey_file, cert))
     }
 
-    /// Reads the files with secrets, which may have changed.
+    /// Reads the files with secrets, which may have changed since the last time.
     pub fn credentials(&self) -> Result<ConnectOptions, SendError> {
         let read = |path: &Path| {
             let text = std::fs::read_to_string(path);

@@ -1,4 +1,4 @@
-//! The messages of a subject, and the windows in them.
+//! The last message of a subject, and the windows that the subject contains.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::receiver::StreamItem;
 
-/// The headers that identify the window in a message.
+/// The names of the headers that identify the window of a message.
 pub const INSTANCE: &str = "Twinprobe-Instance";
 pub const LAST: &str = "Twinprobe-Seq";
 const SHAPE: &str = "Twinprobe-Shape";
@@ -15,20 +15,20 @@ const SHAPE: &str = "Twinprobe-Shape";
 /// The last message of a subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
-    /// The number of the message in the stream; 0 if there is none.
+    /// The number of the message in the stream; 0 if there is no message.
     pub sequence: u64,
     pub instance: String,
-    /// The last window up to which the subject has all of the instance.
+    /// The number of the window up to which the subject contains all windows of the instance.
     pub last: u64,
 }
 
 impl Tail {
-    /// Tells whether the subject has the item, and so all items before it.
+    /// Tells whether the subject contains the item, and therefore all items before it.
     pub fn has(&self, item: &StreamItem) -> bool {
         self.sequence > 0 && self.instance == item.name().series.instance && last(item) <= self.last
     }
 
-    /// Returns the item without the windows that the subject has.
+    /// Returns the item without the windows that the subject contains.
     pub fn rest_of(&self, item: &Arc<StreamItem>) -> Arc<StreamItem> {
         match &**item {
             StreamItem::Gap(gap) if self.instance == gap.name.series.instance => {
@@ -51,7 +51,7 @@ const fn last(item: &StreamItem) -> u64 {
     }
 }
 
-/// Returns the headers and the content of a message.
+/// Returns the headers and the content of an item's message.
 pub fn message(item: &StreamItem) -> (HeaderMap, Bytes) {
     let mut headers = HeaderMap::new();
     headers.insert(INSTANCE, item.name().series.instance.as_str());

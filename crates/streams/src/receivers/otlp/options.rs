@@ -8,7 +8,7 @@ use crate::push::receiver::PushReceiver;
 use crate::receiver::Receiver;
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 
-/// The path where collectors take metrics.
+/// The path at which collectors take metrics.
 const PATH: &str = "v1/metrics";
 const PORT: u16 = 4318;
 
@@ -27,7 +27,8 @@ impl ReceiverOptions for OtlpOptions {
 
     fn check(&self) -> Result<(), (&'static str, String)> {
         self.0.check()?;
-        // The resource's own attributes identify the probe.
+        // These attributes of the resource identify the probe, so the configuration must not set
+        // them.
         let own = |name: &&String| *name == NODE || name.starts_with(OWN);
         if let Some(name) = self.0.labels.keys().find(own) {
             return Err(("labels", format!("{name} is the stream's own attribute; choose another name")));

@@ -1,4 +1,4 @@
-//! A point of a window: its data, and its message.
+//! A point of OTLP: the data of a window, and the message with it.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ pub struct OtlpHead {
     data: PointData,
 }
 
-/// The meaning of numbers.
+/// The kinds of data that the numbers of a point can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointData {
     Gauge,
-    /// The counts within the window or since the deployment.
+    /// Counts within the window, or since the deployment.
     Sum {
         of_window: bool,
         is_monotonic: bool,
@@ -42,7 +42,7 @@ pub enum PointData {
     },
 }
 
-/// The message of a point.
+/// The part of the message that contains the numbers of a point.
 pub enum PointValue {
     Number(NumberDataPoint),
     Histogram(HistogramDataPoint),
@@ -57,7 +57,7 @@ impl OtlpPoint {
         }
     }
 
-    /// The point as one line: name, attributes, value and kind.
+    /// Returns the point as one line: name, attributes, value and kind.
     pub fn shown(&self) -> String {
         let (attributes, value) = match &self.value {
             PointValue::Number(point) => (
@@ -94,7 +94,8 @@ impl OtlpPoint {
 }
 
 impl OtlpHead {
-    /// `sample` is a sample of a family: both directions may share one, with numbers of different kinds.
+    /// Makes the head from a family of samples. `sample` is one of the samples: both directions may share a
+    /// family, with numbers of different kinds.
     pub fn new(family: &SampleFamily<'_>, sample: &NamedSample<'_>, shape: &WindowShape) -> Self {
         let found = found(family, sample, shape);
         let unit = found.and_then(|(_, found)| found.unit.as_deref()).map_or("", unit);
@@ -110,19 +111,19 @@ impl OtlpHead {
         Self { name: family.name.to_owned(), help: family.help.to_string(), unit, data }
     }
 
-    /// A gauge about the window itself.
+    /// Makes the head of a gauge about the window itself.
     pub fn of_window(name: &str, unit: &'static str) -> Self {
         Self { name: name.to_owned(), help: String::new(), unit, data: PointData::Gauge }
     }
 
-    /// Returns the point of some samples, which have the time of the window from `start` to `end`.
+    /// Returns the point with these samples, for the time of the window from `start` to `end`.
     pub fn point(self: &Arc<Self>, samples: &SamplePoint<'_>, [start, end]: [u64; 2]) -> OtlpPoint {
         let first = &samples.samples[0];
         let attributes =
             first.labels_of_point().map(|(name, value)| attribute(name, value)).collect::<Vec<_>>();
         let start = match self.data {
             PointData::Sum { of_window: true, .. } | PointData::Histogram { of_window: true } => start,
-            // The start is not known. OTLP has 0 for that.
+            // The start is not known, which OTLP expresses as 0.
             PointData::Sum { .. } | PointData::Histogram { .. } | PointData::Gauge => 0,
         };
         let value = match self.data {
@@ -136,7 +137,7 @@ impl OtlpHead {
         OtlpPoint { head: Arc::clone(self), value }
     }
 
-    /// Returns the metric without points.
+    /// Returns a metric that has no points yet.
     pub fn metric(&self) -> Metric {
         let temporality = |of_window| match of_window {
             true => AggregationTemporality::Delta.into(),
@@ -164,7 +165,7 @@ impl OtlpHead {
     }
 }
 
-/// Adds a point to the metric that was made for its head.
+/// Adds a point to a metric with the same head.
 pub fn add(metric: &mut Metric, value: &PointValue) {
     match (&mut metric.data, value) {
         (Some(metric::Data::Gauge(gauge)), PointValue::Number(point)) => {
@@ -184,7 +185,7 @@ pub fn attribute(name: &str, value: &str) -> KeyValue {
     KeyValue { key: name.to_owned(), value, ..KeyValue::default() }
 }
 
-/// Returns the shape of a sample's number, with the quantity that it counts.
+/// Returns the shape of the number in a sample, with the quantity that it counts.
 fn found<'a>(
     family: &SampleFamily<'_>,
     sample: &NamedSample<'_>,
@@ -201,7 +202,7 @@ fn base<'a>(family: &SampleFamily<'a>) -> &'a str {
     family.name.strip_suffix("_total").unwrap_or(family.name)
 }
 
-/// Returns the unit for a word, as UCUM writes units.
+/// Returns a unit as UCUM writes it.
 fn unit(word: &str) -> &'static str {
     match word {
         "bytes" => "By",
@@ -211,7 +212,7 @@ fn unit(word: &str) -> &'static str {
     }
 }
 
-/// Returns the point of a number with all of its digits: an integer if the number is one.
+/// Returns the point of a number with all its digits: as an integer if the number is an integer.
 fn number(number: &str, attributes: Vec<KeyValue>, [start, end]: [u64; 2]) -> NumberDataPoint {
     let value = match number.parse() {
         Ok(integer) => number_data_point::Value::AsInt(integer),
@@ -226,7 +227,8 @@ fn number(number: &str, attributes: Vec<KeyValue>, [start, end]: [u64; 2]) -> Nu
     }
 }
 
-/// Returns the point of the samples of a histogram. In the samples each bucket includes the buckets before it.
+/// Returns the point of a histogram from its samples. In the samples, the count of each bucket includes all
+/// buckets before it.
 fn histogram(
     samples: &[NamedSample<'_>],
     attributes: Vec<KeyValue>,

@@ -1,4 +1,4 @@
-//! Windows as messages of OTLP.
+//! Windows, encoded as messages of OTLP.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::receiver::{SeriesName, StreamWindow};
 use crate::samples::document::{NamedSample, SampleDocument, SamplePoint};
 use crate::samples::window::{WINDOW_SECONDS, WINDOW_SEQ, is_of_window, times};
 
-/// The additional bytes of a point: its share of the metric and the resource around it.
+/// The additional bytes of a point: its share of the metric and of the resource that contain it.
 const OVERHEAD: usize = 32;
 
 /// The attribute of the resource with the node, and the prefix of our own attributes.
@@ -46,7 +46,7 @@ impl OtlpMetrics {
         Self { attributes, seq }
     }
 
-    /// The number of a window as an attribute, if the options put it into this place.
+    /// Returns the number of a window as an attribute, if the options demand it in this place.
     fn seq(&self, window: &StreamWindow, place: SeqPlace) -> Option<KeyValue> {
         let value = i64::try_from(window.name.seq).unwrap_or(i64::MAX);
         let value = Some(AnyValue { value: Some(any_value::Value::IntValue(value)) });
@@ -82,7 +82,7 @@ fn nanoseconds(window: &StreamWindow) -> [u64; 2] {
     times(&window.name).map(|time| u64::try_from(time).unwrap_or_default())
 }
 
-/// Returns the metrics of points that follow each other.
+/// Returns the metrics with these points; consecutive points of one metric share it.
 fn metrics(points: &[OtlpPoint]) -> Vec<Metric> {
     let mut metrics: Vec<(&OtlpHead, Metric)> = Vec::new();
     for OtlpPoint { head, value } in points {
@@ -121,7 +121,7 @@ impl PushProtocol for OtlpMetrics {
     fn points(&self, window: &StreamWindow, document: &SampleDocument<'_>) -> Vec<OtlpPoint> {
         let times = nanoseconds(window);
         let mut points = Vec::new();
-        // The resource says where the probe runs.
+        // The attributes of the resource say where the probe runs.
         let families = document
             .families
             .iter()
@@ -177,7 +177,8 @@ impl PushProtocol for OtlpMetrics {
     }
 
     fn rejected(&self, answer: &[u8]) -> Option<(u64, String)> {
-        // Some receivers answer with JSON or with an empty body. Both mean that they have stored everything.
+        // Some receivers answer with JSON or with an empty body. Both answers mean that the receiver has stored
+        // everything.
         let answer = ExportMetricsServiceResponse::decode(answer).ok()?;
         let partial = answer.partial_success?;
         let rejected = u64::try_from(partial.rejected_data_points).ok().filter(|rejected| *rejected > 0);
@@ -188,7 +189,7 @@ impl PushProtocol for OtlpMetrics {
     }
 
     fn is_final(&self, status: StatusCode) -> bool {
-        // OTLP 1: clients may repeat a message after these statuses, and must not repeat it after others.
+        // By OTLP 1, clients may repeat a message after these statuses, and must not repeat it after others.
         ![429, 502, 503, 504].contains(&status.as_u16())
     }
 

@@ -15,7 +15,7 @@ const TEXT: &str = "text";
 const BIGINT: &str = "bigint";
 const TIME: &str = "timestamp with time zone";
 const JSON: &str = "jsonb";
-/// Text that is JSON. It may escape a zero character, which `jsonb` refuses.
+/// The type of JSON texts. Such a text may contain an escaped zero character, which `jsonb` refuses.
 const JSON_TEXT: &str = "json";
 
 /// A column. `kind` is the type as `format_type` of the server writes it.
@@ -32,9 +32,10 @@ pub struct PgTable {
     pub columns: Vec<PgColumn>,
     /// The columns of the primary key.
     pub key: &'static [&'static str],
-    /// The column for an index of the table by time.
+    /// The column of the index by time, if the table has one.
     pub by_time: Option<&'static str>,
-    /// True if a table with columns of other types is left alone, and another one is made.
+    /// True if a table that has columns of other types stays as it is, and the stream makes another
+    /// table.
     pub has_variants: bool,
 }
 
@@ -44,7 +45,7 @@ pub struct PgMetric {
     pub table: PgTable,
     pub metric: MetricShape,
     pub parts: Vec<RowColumn>,
-    /// True if some members have no column, so that each row holds its entry.
+    /// True if some members have no column, so that each row contains the whole entry as well.
     pub is_cut: bool,
 }
 
@@ -52,7 +53,7 @@ fn column(name: &str, kind: &'static str) -> PgColumn {
     PgColumn { name: name.to_owned(), kind }
 }
 
-/// Returns the table of windows. It decides which windows are new.
+/// Returns the table of windows. An insert into it shows which windows are new.
 pub fn windows() -> PgTable {
     let mut columns: Vec<PgColumn> = IDENTITY.iter().map(|name| column(name, identity(name))).collect();
     for name in ["window_start_ns", "window_end_ns", "duration_ns", "lost_windows"] {
@@ -126,7 +127,7 @@ pub const fn kind(kind: ColumnKind) -> &'static str {
         ColumnKind::Float { .. } => "double precision",
         ColumnKind::Bool => "boolean",
         ColumnKind::Text => TEXT,
-        // The microseconds of the time; a column beside it has the nanoseconds.
+        // The column has the time in microseconds, and the column beside it has the nanoseconds.
         ColumnKind::Time => TIME,
         ColumnKind::Json => JSON,
     }
@@ -155,7 +156,8 @@ impl PgTable {
         sql
     }
 
-    /// Returns the SQL that inserts missing rows, given an array of texts for each column.
+    /// Returns the SQL that inserts the missing rows. Its parameters are an array of texts for each
+    /// column.
     pub fn insertion(&self, schema: &str) -> String {
         let numbered = |text: fn(usize, &PgColumn) -> String| {
             let parts = self.columns.iter().enumerate().map(|(at, column)| text(at, column));

@@ -1,4 +1,4 @@
-//! A connection to PostgreSQL, and the tables that are known to be there.
+//! A connection to PostgreSQL, and the tables that are known to exist.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::tables::TableMaker;
 use crate::receiver::{SendError, StreamWindow};
 use crate::tls::ReceiverTls;
 
-/// The time that a connection may take, and that sent bytes may wait for their confirmation.
+/// The longest time that the opening of a connection may take, or that sent bytes may stay unconfirmed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An open connection. It is closed on drop, even during a statement.
@@ -30,7 +30,7 @@ pub struct PgLink {
 }
 
 impl PgLink {
-    /// Connects to the first server that takes writes.
+    /// Connects to the first server that accepts writes.
     pub async fn open(options: &PostgresOptions) -> Result<Self, SendError> {
         let config = configured(options)?;
         let failed = |error| options.failed(&error);
@@ -140,7 +140,8 @@ fn configured(options: &PostgresOptions) -> Result<Config, SendError> {
     Ok(config)
 }
 
-/// Moves the bytes of a connection until it ends. Its error reaches the task that waits for an answer.
+/// Transfers the bytes of a connection until it ends. An error of the connection reaches the task that waits for an
+/// answer.
 fn driven<S>(connection: Connection<Socket, S>) -> JoinHandle<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -10,27 +10,27 @@ use crate::names::part;
 use crate::receiver::SendError;
 use crate::receivers::kind::ReceiverOptions as _;
 
-/// The place where Debian's servers have their sockets.
+/// The directory where the sockets of Debian's servers are.
 const SOCKETS: &str = "/run/postgresql";
 
 /// Options of a database.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PostgresOptions {
-    /// HOST or HOST:PORT of servers of one cluster, or the directory of a socket.
+    /// The addresses of servers in one cluster (HOST or HOST:PORT), or the directory of a socket.
     #[serde(default = "sockets")]
     pub hosts: Vec<String>,
-    /// The port of hosts that have none.
+    /// The port of hosts that name no port.
     #[serde(default = "port")]
     pub port: u16,
     pub database: String,
-    /// The default is that of `PGUSER`, else the user of the process.
+    /// The user. The default is the value of `PGUSER`, or else the user of the process.
     pub user: Option<String>,
     pub password_file: Option<PathBuf>,
-    /// The schema of the tables, which is made if it is not there.
+    /// The schema of the tables, which the stream makes if it is missing.
     #[serde(default = "schema")]
     pub schema: String,
-    /// The default is `require`, except for hosts of this machine.
+    /// The mode of TLS. The default is `require`, except for hosts on this machine.
     tls: Option<TlsMode>,
     /// Authorities that have signed the server's certificate (PEM).
     pub ca: Option<PathBuf>,
@@ -53,7 +53,7 @@ fn schema() -> String {
 /// A server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresHost {
-    /// A name, an address without brackets, or an absolute directory.
+    /// The host: a name, an address without brackets, or an absolute directory.
     pub host: String,
     pub port: u16,
 }
@@ -80,7 +80,7 @@ impl PostgresOptions {
         Ok(())
     }
 
-    /// True if the connection is encrypted: over a network nothing else is the default.
+    /// Tells whether the connection is encrypted, which is the default over a network.
     pub fn is_encrypted(&self) -> bool {
         let by_default = || self.places().any(|place| !place.is_here());
         self.tls.map_or_else(by_default, |tls| tls == TlsMode::Require)
@@ -98,7 +98,7 @@ impl PostgresOptions {
         };
         let host = host.trim_matches(['[', ']']);
         let is_name = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c.is_control());
-        // A path that is not absolute would be looked up as a name.
+        // The client would look up a path that is not absolute as a host name.
         let is_place = is_name && port != 0 && (host.starts_with('/') || !host.contains('/'));
         is_place.then(|| PostgresHost { host: host.to_owned(), port })
     }
@@ -140,12 +140,12 @@ impl PostgresOptions {
 }
 
 impl PostgresHost {
-    /// True for the directory of a socket.
+    /// Tells whether the host is the directory of a socket.
     pub fn is_socket(&self) -> bool {
         self.host.starts_with('/')
     }
 
-    /// True if connections do not leave the machine.
+    /// Tells whether connections stay on this machine.
     fn is_here(&self) -> bool {
         self.is_socket() || is_here(&self.host)
     }

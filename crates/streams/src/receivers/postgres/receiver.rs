@@ -1,7 +1,7 @@
-//! The receiver: each batch is one transaction.
+//! The receiver for PostgreSQL: each batch is one transaction.
 //!
-//! A batch inserts the windows first. Windows that the table did not have are new, and only their entries follow. So a batch
-//! whose outcome is not known can be sent again.
+//! A batch inserts the windows first. The windows that the table did not contain are new, and the batch inserts only their
+//! entries. So a batch whose outcome is unknown can be sent again.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -31,10 +31,10 @@ use crate::rows::shown::shown_rows;
 
 /// The time that a batch may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The bytes of rows that are sent at once.
+/// The number of bytes of rows that are sent at once.
 const CHUNK: usize = 1 << 18;
-/// A server whose client has disconnected must not keep the locks of its transaction. The server's disk must
-/// have the acknowledged windows.
+/// The settings of a transaction. The server must release the locks of a transaction whose client has disconnected, and
+/// must have acknowledged windows on its disk.
 const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = '60s'; \
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
 
@@ -42,7 +42,7 @@ const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = '60s'; \
 pub struct PostgresReceiver {
     options: Arc<PostgresOptions>,
     limits: BatchLimits,
-    /// `None` before the first use and after a failure: then it is made again.
+    /// The connection; `None` before the first use and after a failure. The next use makes a new one.
     link: Option<PgLink>,
 }
 
@@ -55,7 +55,7 @@ struct TableGroup<'a> {
     windows: Vec<PlacedWindow<'a>>,
 }
 
-/// The reason why a batch is not stored.
+/// The reason why a batch was not stored.
 enum BatchFailure {
     Server(Error),
     Document(SendError),
@@ -74,7 +74,7 @@ impl PostgresReceiver {
 
     async fn store(&mut self, batch: &[Arc<StreamItem>]) -> Result<Receipt, SendError> {
         let options = Arc::clone(&self.options);
-        // A failure drops the connection, and with it the transaction and the knowledge about tables.
+        // A failure drops the connection, together with its transaction and the list of known tables.
         let mut link = match self.link.take() {
             Some(link) if !link.client.is_closed() => link,
             _ => PgLink::open(&options).await?,
@@ -117,7 +117,7 @@ impl Receiver for PostgresReceiver {
     }
 }
 
-/// Returns the windows of a batch with their tables, and makes those that are missing.
+/// Returns the windows of a batch with their tables. Makes missing tables.
 async fn groups<'a>(
     link: &mut PgLink,
     options: &PostgresOptions,
@@ -169,7 +169,7 @@ async fn stored(
     Ok(fates)
 }
 
-/// The query for the last window of a series, up to a number, that the tables have or know as lost.
+/// Returns the query for the last window of a series, up to a number, that the tables contain or record as lost.
 fn known(windows: &PgTable, gaps: &PgTable, schema: &str) -> String {
     let (windows, gaps) = (windows.address(schema), gaps.address(schema));
     let series = "node = $1 AND probe = $2 AND instance = $3";
@@ -184,7 +184,7 @@ fn key(name: &ItemName) -> RowKey {
     (node.clone(), probe.clone(), instance.clone(), name.seq.cast_signed())
 }
 
-/// Inserts the rows that a table does not have. Returns their keys.
+/// Inserts the rows that a table does not contain. Returns the keys of these rows.
 async fn inserted(
     transaction: &Transaction<'_>,
     schema: &str,
@@ -245,7 +245,7 @@ impl ReceiverOptions for PostgresOptions {
         }
         let mut value = serde_json::json!({ "database": url.path });
         if !url.authority.is_empty() {
-            // In a URL the directory of a socket has its slashes encoded.
+            // In a URL, the slashes in the directory of a socket are encoded.
             value["hosts"] = url.authority.split(',').map(|host| host.replace("%2F", "/")).collect();
         }
         serde_json::from_value(value).map_err(|error| error.to_string())

@@ -9,7 +9,7 @@ use super::options::PostgresOptions;
 use crate::receiver::SendError;
 use crate::rows::identifier::{quoted, variant};
 
-/// One stream at a time changes tables.
+/// The statement for the lock with which only one stream at a time changes tables.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('twinprobe stream'))";
 const SCHEMA: &str = "SELECT 1 FROM pg_namespace WHERE nspname = $1";
 const COLUMNS: &str = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute \
@@ -23,12 +23,13 @@ pub struct TableMaker<'a> {
 }
 
 impl TableMaker<'_> {
-    /// Waits for other streams, and makes the schema if it is not there.
+    /// Waits for other streams, and makes the schema if it is missing.
     pub async fn begin(&self) -> Result<(), SendError> {
         self.run(LOCK).await?;
         let schema = &self.options.schema;
         let found = self.transaction.query_opt(SCHEMA, &[schema]).await;
-        // PostgreSQL requires the right to make a schema even if the schema exists, so this looks first.
+        // PostgreSQL requires the right to make a schema even if the schema exists, so this function first checks
+        // whether it does.
         match found.map_err(|error| self.options.failed(&error))? {
             Some(_) => Ok(()),
             None => self.run(&format!("CREATE SCHEMA {}", quoted(schema))).await,

@@ -1,4 +1,4 @@
-//! Cells as the texts that PostgreSQL reads.
+//! Cells, encoded as the texts that PostgreSQL reads.
 
 use bytes::{BufMut as _, BytesMut};
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ pub fn window(name: &ItemName, document: &DocumentHead) -> Vec<PgCell> {
     let window = &document.window;
     let number = |name: &str| window[name].as_u64().unwrap_or_default();
     let parts = [&document.interfaces, &document.labels];
-    // The column `rest` takes both parts if `jsonb` refuses one.
+    // The column `rest` gets both parts if `jsonb` refuses one of them.
     let fits = parts.iter().all(|part| json_fits(&part.to_string()));
     let [interfaces, labels] = parts.map(|part| (fits && !part.is_null()).then(|| part.to_string()));
     let rest = serde_json::json!({ "interfaces": parts[0], "labels": parts[1] });
@@ -42,7 +42,7 @@ pub fn gap(gap: &StreamGap) -> Vec<PgCell> {
     texts.into_iter().chain(numbers).collect()
 }
 
-/// The rows of a window in the table of a metric, in the text format of COPY.
+/// The rows of a window for the table of a metric, in the text format of COPY.
 pub struct MetricRows<'a> {
     table: &'a PgMetric,
     /// The cells that each row begins with.
@@ -115,13 +115,13 @@ fn add_cell(kind: ColumnKind, cell: &Cell, out: &mut BytesMut) -> bool {
     text.is_some() || *cell == Cell::Missing
 }
 
-/// Returns a time to the microsecond: PostgreSQL has no smaller unit.
+/// Returns a time in microseconds, the smallest unit of PostgreSQL.
 fn instant(nanoseconds: i64) -> Option<String> {
     Some(Timestamp::from_microsecond(nanoseconds.div_euclid(1_000)).ok()?.to_string())
 }
 
-/// Returns false for JSON that `jsonb` refuses: texts with a zero character. This also finds an escaped backslash
-/// before `u0000`, which does no harm.
+/// Returns false for JSON that `jsonb` refuses: texts with a zero character. It also returns false for an escaped
+/// backslash before `u0000`, which does no harm.
 fn json_fits(text: &str) -> bool {
     !text.contains("\\u0000")
 }

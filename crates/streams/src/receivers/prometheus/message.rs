@@ -35,7 +35,7 @@ pub struct WrittenLabel {
 pub struct WrittenSample {
     #[prost(double, tag = "1")]
     pub value: f64,
-    /// Milliseconds since 1970.
+    /// The time in milliseconds since 1970.
     #[prost(int64, tag = "2")]
     pub time: i64,
 }

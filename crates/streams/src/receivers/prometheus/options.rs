@@ -8,7 +8,7 @@ use crate::push::receiver::PushReceiver;
 use crate::receiver::Receiver;
 use crate::receivers::kind::{ReceiverOptions, ReceiverSetup, ReceiverUrl};
 
-/// The path where Prometheus takes samples.
+/// The path at which Prometheus takes samples.
 const PATH: &str = "api/v1/write";
 
 /// Options of a receiver.

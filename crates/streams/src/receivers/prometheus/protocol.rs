@@ -1,4 +1,4 @@
-//! Windows as messages of remote write.
+//! Windows, encoded as messages of remote write.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::receiver::StreamWindow;
 use crate::samples::document::{NamedSample, SampleDocument, SampleKind};
 use crate::samples::window::{WINDOW_SECONDS, WINDOW_SEQ, is_of_window, times};
 
-/// The bytes of a sample without the texts of its labels.
+/// The bytes of a sample, without the texts of its labels.
 const OVERHEAD: usize = 24;
-/// The bytes of a label beside its texts.
+/// The bytes of a label, without its texts.
 const LABEL: usize = 6;
 
 const AGENT: (&str, &str) = ("user-agent", concat!("twinprobe-stream/", env!("CARGO_PKG_VERSION")));
-/// The headers of messages of 1.0.
+/// The headers of messages of version 1.0.
 const FIRST: &[(&str, &str)] = &[
     ("content-type", "application/x-protobuf"),
     ("content-encoding", "snappy"),
     ("x-prometheus-remote-write-version", "0.1.0"),
     AGENT,
 ];
-/// The headers of messages of 2.0.
+/// The headers of messages of version 2.0.
 const SECOND: &[(&str, &str)] = &[
     ("content-type", "application/x-protobuf;proto=io.prometheus.write.v2.Request"),
     ("content-encoding", "snappy"),
@@ -65,8 +65,8 @@ impl RemoteWrite {
         }
     }
 
-    /// Returns the labels of a sample, by name. A label of the document gets another name if its name is one
-    /// of ours.
+    /// Returns the labels of a sample, sorted by name. A label of the document is renamed if one of our
+    /// labels has its name.
     fn labels(&self, node: &str, sample: &NamedSample<'_>) -> Vec<WrittenLabel> {
         let own = |name: &str| name == "node" || self.labels.contains_key(name);
         let mut labels: BTreeMap<String, String> = BTreeMap::new();
@@ -78,13 +78,13 @@ impl RemoteWrite {
         labels.insert("node".to_owned(), node.to_owned());
         labels.extend(self.labels.clone());
         labels.insert("__name__".to_owned(), sample.name.to_owned());
-        // To Prometheus an empty label does not exist.
+        // Prometheus treats a label with an empty value as a missing label.
         labels.retain(|_, value| !value.is_empty());
         labels.into_iter().map(|(name, value)| WrittenLabel { name, value }).collect()
     }
 }
 
-/// The number of a type in `MetricType`.
+/// Returns the number of a type in `MetricType`.
 const fn number(kind: SampleKind) -> i32 {
     match kind {
         SampleKind::Unknown => 0,
@@ -105,7 +105,7 @@ fn metadata(kind: SampleKind, family: &str, help: &str, unit: &str) -> WrittenMe
     }
 }
 
-/// Returns the message of 1.0 with these points.
+/// Returns the message of version 1.0 with these points.
 fn first<'a>(points: impl Iterator<Item = &'a RemotePoint>) -> WriteRequest {
     let (mut request, mut places) = (WriteRequest::default(), HashMap::<&[WrittenLabel], usize>::new());
     for point in points {
@@ -192,7 +192,7 @@ impl PushProtocol for RemoteWrite {
         } else {
             first(points).encode_to_vec()
         };
-        // A message of more than 4 GiB alone can't be compressed.
+        // Compression fails only for a message of more than 4 GiB.
         snap::raw::Encoder::new().compress_vec(&bytes).unwrap_or_default()
     }
 

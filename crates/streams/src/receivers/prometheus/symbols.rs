@@ -1,5 +1,5 @@
-//! The messages of remote write 2.0, as `prompb/io/prometheus/write/v2/types.proto` of Prometheus has them. A table has
-//! each text once, and each series has the metadata of its family.
+//! The messages of remote write 2.0, as `prompb/io/prometheus/write/v2/types.proto` of Prometheus has them. A message
+//! has a table with each text once, and each series has the metadata of its family.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::message::{RemotePoint, WrittenLabel, WrittenMetadata, WrittenSample};
 /// The body of a request in version 2 of the protocol.
 #[derive(Clone, PartialEq, Message)]
 pub struct SymbolRequest {
-    /// The texts, the empty one first.
+    /// The texts; the first one is empty.
     #[prost(string, repeated, tag = "4")]
     pub symbols: Vec<String>,
     #[prost(message, repeated, tag = "5")]
@@ -20,7 +20,7 @@ pub struct SymbolRequest {
 /// Samples of one series, by time.
 #[derive(Clone, PartialEq, Message)]
 pub struct SymbolSeries {
-    /// The places of names and values, in turn, by name.
+    /// The places of the labels' texts in the table: the name and the value of each label, sorted by name.
     #[prost(uint32, repeated, tag = "1")]
     pub labels: Vec<u32>,
     #[prost(message, repeated, tag = "2")]
@@ -49,7 +49,7 @@ impl<'a> SymbolTable<'a> {
     fn place(&mut self, text: &'a str, symbols: &mut Vec<String>) -> u32 {
         *self.0.entry(text).or_insert_with(|| {
             symbols.push(text.to_owned());
-            // A message has fewer than 2^32 bytes, and so fewer texts.
+            // A message has fewer than 2^32 bytes, and therefore fewer texts.
             u32::try_from(symbols.len() - 1).unwrap_or_default()
         })
     }

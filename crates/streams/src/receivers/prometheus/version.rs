@@ -6,27 +6,28 @@ use reqwest::StatusCode;
 
 use crate::http::access::HttpAnswer;
 
-/// This header shows that the receiver has read a message of version 2.0. A receiver of 1.0 sees such a message as empty.
+/// The header that shows that the receiver has read a message of version 2.0. A receiver of 1.0 takes such a message as empty.
 const WRITTEN: &str = "x-prometheus-remote-write-samples-written";
 
-/// Nothing is known yet: the stream tries 2.0.
+/// The version is unknown: the stream tries 2.0.
 const TRIED: u8 = 0;
 /// The receiver has read 2.0.
 const SECOND: u8 = 1;
 /// The receiver reads 1.0.
 const FIRST: u8 = 2;
 
-/// The version that a receiver speaks, as far as it is known.
+/// The version that a receiver reads, as far as it is known.
 #[derive(Debug, Default)]
 pub struct RemoteVersion(AtomicU8);
 
 impl RemoteVersion {
-    /// True if messages are in version 2.0.
+    /// Tells whether messages are in version 2.0.
     pub fn is_second(&self) -> bool {
         self.0.load(Ordering::Relaxed) != FIRST
     }
 
-    /// Returns true if an answer to a message of 2.0 shows that the receiver reads 1.0. From then on messages are those of 1.0.
+    /// Returns true if an answer to a message of version 2.0 shows that the receiver reads 1.0. From then on, messages are in
+    /// version 1.0.
     pub fn has_turned(&self, answer: &HttpAnswer) -> bool {
         let known = self.0.load(Ordering::Relaxed);
         if known == FIRST {
@@ -38,7 +39,7 @@ impl RemoteVersion {
         }
         let reads_first = match answer.status {
             StatusCode::UNSUPPORTED_MEDIA_TYPE => true,
-            // Some receivers of 1.0 refuse the message as malformed.
+            // Some receivers of version 1.0 refuse the message as malformed.
             StatusCode::BAD_REQUEST => known == TRIED,
             status => status.is_success(),
         };
@@ -72,7 +73,7 @@ mod tests {
             (&[(503, false), (401, false), (204, false), (204, false)], Some(2)),
             (&[(415, false)], Some(0)),
             (&[(400, false), (400, false)], Some(0)),
-            // Another receiver has replaced one that reads 2.0.
+            // A receiver of version 1.0 has replaced one that reads 2.0.
             (&[(400, true), (400, false), (204, false)], Some(2)),
         ] {
             let version = RemoteVersion::default();

@@ -1,5 +1,5 @@
-//! Windows that are damaged or can't be read: they are reported, the others stay unchanged, and nothing is
-//! overwritten.
+//! Windows that are damaged or can't be read: the daemon reports them, leaves other windows unchanged, and
+//! overwrites nothing.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use crate::body::stored::{BodySource as _, WindowError};
 use crate::body::verified::FileState;
 use crate::retention::{Missing, RetentionLimits};
 
-/// Returns a body of a later version. Only its magic, version and digest have the present form.
+/// Returns a body of a later version. Only its magic, version and digest have the form of this version.
 fn newer() -> Vec<u8> {
     let mut bytes = b"tpwind77something new".to_vec();
     let digest = Sha256::digest(&bytes);

@@ -1,4 +1,5 @@
-//! Bodies with damage and a right digest are refused or read: no length in them is believed.
+//! Bodies with damage and a right digest are either refused or read. The reader trusts no length in
+//! them.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ fn window_files() {
     let mut seeds: Vec<_> =
         runner::files(GOLDEN).into_iter().filter(|file| file.starts_with(b"tpwind")).collect();
     seeds.push(bytes(&small));
-    // Deeper than a map of maps.
+    // The tables are nested deeper than the maps of a map of maps.
     let deep = (0..6).fold(rows(3, 2), |inner, _| RawTable { inner: vec![inner], ..rows(1, 1) });
     let mut writer = windows.write(&head(2, ClosedBy::Request, 0)).unwrap();
     writer.rows(1, &deep).unwrap();

@@ -32,7 +32,7 @@ fn assert_golden(name: &str, written: &[u8]) {
     assert!(golden(name) == written, "{name} is written in another way: give the format another version");
 }
 
-/// Makes a store with one window that has this body.
+/// Makes a store with one window, whose body is `bytes`.
 fn with(seq: u64, bytes: &[u8]) -> (TempDir, Arc<Windows>) {
     let directory = directory();
     let windows = open(directory.path());
@@ -164,7 +164,8 @@ fn windows_with_changes_are_read_and_written() {
     }
 }
 
-/// A window whose metrics a window of the fifth format describes, with all their numbers or without.
+/// A window whose metrics a window of the fifth format describes. The window repeats all numbers of the metrics,
+/// or none.
 #[test]
 fn windows_without_descriptions_are_read_and_written() {
     let directory = directory();
@@ -204,7 +205,7 @@ fn golden_parts() -> [BaselinePart; 2] {
     [sum(Direction::Ingress, "a", 8), open]
 }
 
-/// Makes a store with one baseline, of window 9 and serial 12, that has this body.
+/// Makes a store with one baseline of window 9 and serial 12, whose body is `bytes`.
 fn with_baseline(bytes: &[u8]) -> (TempDir, Arc<Windows>) {
     let directory = directory();
     let windows = open(directory.path());

@@ -47,7 +47,7 @@ pub fn open(directory: &Path) -> Arc<Windows> {
     store(directory).of("p")
 }
 
-/// Changes the store in a way that makes no sense.
+/// Changes the store in a way that no daemon does.
 pub fn tamper(directory: &Path, sql: &str) {
     let database = Database::open(directory).unwrap();
     let sql = sql.to_owned();
@@ -101,7 +101,7 @@ pub fn head(seq: u64, closed_by: ClosedBy, lost_windows: u64) -> WindowHead {
     }
 }
 
-/// Makes rows that no other window has.
+/// Makes rows that differ from those of all other windows.
 pub fn rows(seq: u64, size: usize) -> RawTable {
     let bytes = |length| seq.to_le_bytes().into_iter().cycle().take(length).collect();
     RawTable { keys: bytes(4 * size), values: bytes(8 * size), inner: Vec::new() }

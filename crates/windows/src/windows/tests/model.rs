@@ -39,7 +39,7 @@ pub struct Kept {
 pub struct View {
     /// The listing after each window.
     listings: Vec<(Vec<(u64, u64)>, u64)>,
-    /// The answer for each window.
+    /// The answer to a request for each window.
     got: Vec<Result<u64, Missing>>,
     contained: Vec<bool>,
     last: u64,
@@ -114,7 +114,7 @@ impl Model {
         self.acked = self.acked.filter(|&acked| acked != seq);
     }
 
-    /// The numbers of the windows that are there.
+    /// Returns the numbers of the windows that exist.
     pub fn files(&self) -> Vec<u64> {
         self.retained.keys().copied().chain(self.acked).collect()
     }
@@ -186,7 +186,7 @@ impl Model {
     }
 }
 
-/// Returns what [`Model::view`] returns, for real windows.
+/// Returns the same answers as [`Model::view`], for real windows.
 pub fn view(windows: &Windows) -> View {
     let last = windows.last_seq();
     let listing = |after| {

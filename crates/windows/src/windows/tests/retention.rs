@@ -20,7 +20,7 @@ fn those_who_wait_see_the_newest_window() {
     assert_eq!(*open(directory.path()).changed().borrow(), 1);
 }
 
-/// On a full disk no change is half done: a change that can't be stored has no effect.
+/// A change that can't be stored on a full disk has no effect at all.
 #[test]
 fn on_a_full_disk_everything_stays_as_it_is() {
     let directory = directory();
@@ -103,7 +103,7 @@ fn over_the_budget_the_oldest_of_all_probes_goes_and_each_newest_stays() {
     check(3, &[3], &[4, 5]);
     check(0, &[3], &[5]);
     let store = limited(0);
-    // All named collectors have acknowledged them.
+    // All named collectors have acknowledged these windows.
     assert_eq!((store.of("a").statistics().lost, store.of("b").statistics().lost), (0, 0));
     assert_eq!(store.of("b").get(2).unwrap_err(), Missing::Outlived);
     assert_eq!(store.statistics()["b"], store.of("b").statistics());
@@ -154,8 +154,8 @@ fn damaged_windows_and_sums_count_and_what_is_damaged_goes_first() {
         vec![BaselinePart { direction, map, metric, content, through: 4, layout, rows, ages, dropped: 0 }]
     };
 
-    // Four windows are kept. The probe's limit and the limit of all probes count the same bytes, and so does the next
-    // daemon.
+    // Four windows are kept. The probe's limit and the limit of all probes count the same bytes, and so does the
+    // daemon after a restart.
     let limit = |bytes| windows.set_limits(RetentionLimits { bytes, ..RetentionLimits::default() });
     limit(4 * size);
     assert_eq!(kept(&windows), 4);
@@ -228,14 +228,15 @@ fn windows_of_pages_take_nothing_from_collectors() {
     commit(&windows, 9, 1);
     assert_eq!((numbers(&windows), windows.statistics().lost), (vec![2, 9], 1));
     page(10);
-    // The next daemon does not know the reason for closing the window, and keeps it for all clients.
+    // The next daemon does not know why the window was closed, and keeps the window for all clients.
     let again = open(directory.path());
     assert_eq!((numbers(&again), again.last_seq()), (vec![2, 9, 10], 10));
     let again = again.get(10).unwrap().open().unwrap().head.closed_by;
     assert_eq!(again, ClosedBy::Request);
 }
 
-/// A holder reads each window, however fast collectors are. Clients do not see its held windows again.
+/// A holder reads each window, however fast collectors are. Clients do not see the windows that are kept only
+/// for a holder.
 #[test]
 fn held_windows_stay_until_their_holders_have_used_them() {
     let directory = directory();
@@ -251,7 +252,7 @@ fn held_windows_stay_until_their_holders_have_used_them() {
     assert_eq!((next(&windows, 0), numbers(&windows)), (Some(2), vec![4]), "a has used one window");
     assert_eq!(windows.get(1).unwrap_err(), Missing::Acknowledged);
 
-    // A start knows no holders, and no window comes back.
+    // After a start, no window has a holder, and no removed window reappears.
     let again = open(directory.path());
     assert_eq!((next(&again, 0), numbers(&again), again.statistics().lost), (Some(2), vec![4], 0));
     again.hold("a", Some(3));
@@ -261,7 +262,7 @@ fn held_windows_stay_until_their_holders_have_used_them() {
     assert_eq!((next(&again, 0), again.newest().map(|newest| newest.seq())), (None, Some(4)));
 }
 
-/// Acknowledged windows that are held give way to limits, and are not lost for anybody.
+/// Limits remove acknowledged windows that a holder keeps, and these do not count as lost.
 #[test]
 fn limits_remove_held_windows_that_no_client_needs() {
     let directory = directory();

@@ -40,7 +40,7 @@ pub enum Operation {
     },
     /// Removes the probe and makes it again.
     Remove,
-    /// Starts again, after an orderly end or a crash.
+    /// Starts the daemon again, after an orderly end or a crash.
     Reopen {
         in_order: bool,
     },
@@ -62,7 +62,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
     use Operation::*;
     let closed_by = prop_oneof![Just(ClosedBy::Read), Just(ClosedBy::Request), Just(ClosedBy::Schedule)];
     let skipped = prop_oneof![9 => Just(0_u64), 1 => 1_u64..3];
-    // The largest bodies are files.
+    // The largest bodies are stored as files.
     let size = prop_oneof![9 => 0_usize..60, 1 => 6_000_usize..7_000];
     let collector = option::of(proptest::sample::select(&COLLECTORS[..]));
     let (pick, byte) = (any::<u64>(), any::<usize>());
@@ -183,14 +183,14 @@ impl Scene {
         self.is_full = is_full;
     }
 
-    /// Starts again, and checks that all content is as before.
+    /// Starts the daemon again, and checks that all content is as before.
     pub fn reopen(&mut self, in_order: bool) {
         let limits = self.model.limits.clone();
         let database = Arc::clone(&self.windows.database);
         if in_order {
             database.close();
         } else {
-            // The process ends without writing anything more.
+            // The process ends without a further write.
             std::mem::forget(database);
         }
         self.store = store(&self.path);

@@ -1,4 +1,4 @@
-//! Windows that hold changes of a sum, compared with an accumulator whose sums are all kept.
+//! Windows that hold the changes of a sum, compared with an accumulator that keeps whole sums.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -19,18 +19,18 @@ use crate::windows::tests::scene::damage;
 /// The events of a probe.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A window ends with these keys, each with its number.
+    /// A window ends that has these keys, each with its number.
     Window {
         rows: BTreeMap<u32, u64>,
         closed_by: ClosedBy,
         /// The number of entries that the sum may have.
         bound: usize,
     },
-    /// A window can't be stored at first.
+    /// A window can't be stored at first, but at the second attempt.
     Retry(BTreeMap<u32, u64>),
-    /// A replacement continues with the sum.
+    /// A replacement of the probe continues with the sum.
     Replace,
-    /// The daemon ends, in order or not, and another one begins.
+    /// The daemon ends, in an orderly way or not, and another daemon starts.
     Restart {
         in_order: bool,
     },
@@ -163,7 +163,7 @@ impl Scene {
                 self.windows.drop_oldest();
             }
         }
-        // All windows are read at the end.
+        // The test reads all windows at the end.
         let last = self.windows.last_seq();
         self.check(|seq| seq + 2 > last || seq % 8 == 0);
     }
@@ -217,7 +217,7 @@ impl Scene {
         self.sum.note_changes(seq);
     }
 
-    /// Continues with the sum that the newest window has.
+    /// Continues with the sum in the newest window.
     fn resume(&mut self) {
         self.sum = empty_sum();
         let Some(base) = self.windows.base(None).unwrap() else { return };
@@ -281,7 +281,7 @@ fn there_is_a_whole_sum_every_64_windows() {
     }
     scene.check(|_| true);
     assert_eq!(scene.changes, 200 - 4);
-    // Acknowledged windows are removed once none builds on them.
+    // Acknowledged windows are removed once no window builds on them.
     scene.run(&Event::Acknowledge(130));
     let kept =
         |scene: &Scene| scene.windows.stored().iter().map(|(window, _)| window.seq()).collect::<Vec<_>>();
@@ -290,7 +290,7 @@ fn there_is_a_whole_sum_every_64_windows() {
     assert_eq!(kept(&scene), (193..=200).collect::<Vec<_>>());
 }
 
-/// 30,000 keys; 300 of them are in each window. The descriptions of the metrics are larger.
+/// The sum has 30,000 keys, and each window has 300 of them. The descriptions of the metrics are larger than that.
 #[test]
 fn a_window_takes_little_more_than_what_changed() {
     let mut scene = Scene::new();
@@ -309,7 +309,7 @@ fn a_window_takes_little_more_than_what_changed() {
     }
 }
 
-/// A damaged window takes only the window that builds on it with it: the next window has whole sums.
+/// With a damaged window, only the windows that build on it are lost: the next window has whole sums.
 #[test]
 fn a_damaged_window_takes_those_along_that_build_on_it() {
     let mut scene = Scene::new();

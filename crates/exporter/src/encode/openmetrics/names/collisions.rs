@@ -11,13 +11,13 @@ use crate::encode::openmetrics::samples::FamilySamples;
 use crate::encode::openmetrics::series::MetricSeries;
 use crate::metric::Metric;
 
-/// Two numbers with the same name.
+/// Two numbers that need the same name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Collision {
-    /// The name that both need.
+    /// The name that both numbers need.
     pub name: String,
-    /// The metrics, by their places in the given list, and the fields of their values (empty for values
-    /// without fields). The later one comes last.
+    /// The places of the two metrics in the given list, and the fields of their values (empty for values without
+    /// fields). The later metric comes last.
     pub of: [(usize, String); 2],
 }
 

@@ -54,14 +54,15 @@ impl FamilyKind {
 /// A family of samples, which have one name.
 #[derive(Debug)]
 pub struct Family {
-    /// The name of its samples; for a counter it ends in [`TOTAL`].
+    /// The name of the family's samples; for a counter it ends in [`TOTAL`].
     pub name: String,
     pub kind: FamilyKind,
-    /// The place of a series and the place of a value in it; no two have the same probe and direction.
+    /// The members: the place of a series, and the place of a value in that series. No two members have the same probe and
+    /// direction.
     pub members: Vec<(usize, usize)>,
 }
 
-/// The ending of the samples of a counter.
+/// The ending of the names of a counter's samples.
 pub const TOTAL: &str = "_total";
 
 impl Family {
@@ -73,7 +74,7 @@ impl Family {
         }
     }
 
-    /// The names that no other family may have.
+    /// Returns the names that no other family may have.
     pub fn claims(&self) -> impl Iterator<Item = String> {
         claims(self.base(), self.kind.name())
     }
@@ -93,7 +94,7 @@ pub fn kind(series: &MetricSeries, value: &FamilySamples) -> FamilyKind {
         _ if samples.is_histogram => FamilyKind::Histogram,
         (Temporality::Cumulative, Some(MergeRule::Sum)) if value.counts => FamilyKind::Counter,
         (Temporality::Cumulative, None) | (Temporality::Live, _) if counter => FamilyKind::Counter,
-        // A version that did not store the rule has stored the window.
+        // An earlier version of the daemon has stored the window, without the rule.
         (Temporality::Cumulative, None) => FamilyKind::Unknown,
         (Temporality::Window | Temporality::Cumulative | Temporality::Live, _) => FamilyKind::Gauge,
     }
@@ -103,14 +104,14 @@ fn is_total(name: &str) -> bool {
     name.len() > TOTAL.len() && name.ends_with(TOTAL)
 }
 
-/// Returns the name of the samples of this type: that of a counter ends in [`TOTAL`].
+/// Returns the name of the samples of this type. The name of a counter's samples ends in [`TOTAL`].
 pub fn sample_name(kind: FamilyKind, value: &FamilySamples) -> String {
     let ending = if kind == FamilyKind::Counter && !is_total(&value.family) { TOTAL } else { "" };
     format!("{}{ending}", value.family)
 }
 
 /// Returns the families of all series except [`sums`], in the order of their first samples. Also returns the members without a
-/// family: their name is in `reserved`, or their probe and direction already has it.
+/// family: their name is in `reserved`, or the family already has a member of their probe and direction.
 pub fn families(all: &[&MetricSeries], reserved: &HashSet<String>) -> (Vec<Family>, Vec<(usize, usize)>) {
     let mut families: Vec<Family> = Vec::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();

@@ -1,5 +1,6 @@
-//! The sums of histograms. A histogram does not tell the sum of the counted values. A program may keep the sum beside it
-//! (`TP_HISTOGRAM_SUM` of `twinprobe.h`): the metric with the name of the histogram and the ending `_sum`, one number.
+//! The sums of histograms. A histogram does not tell the sum of the counted values. A program may keep the sum beside
+//! the histogram (`TP_HISTOGRAM_SUM` of `twinprobe.h`). That sum is a metric with one number; its name is the
+//! histogram's name with the ending `_sum`.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use crate::encode::openmetrics::series::MetricSeries;
 /// The ending of the name of a sum.
 const SUM: &str = "_sum";
 
-/// Returns the place of the sum of each histogram that has one, by the place of the histogram.
+/// Returns the place of each histogram's sum, by the place of the histogram. Histograms without a sum are left out.
 pub fn sums(all: &[&MetricSeries]) -> HashMap<usize, usize> {
     let place = |series: &MetricSeries, name: &str| (series.labels.clone(), name.to_owned());
     let candidates: HashMap<_, _> = all
@@ -32,7 +33,7 @@ pub fn sums(all: &[&MetricSeries]) -> HashMap<usize, usize> {
         .collect()
 }
 
-/// Tells whether a metric is one number without a sign, or the values of an array that add up to one.
+/// Tells whether the metric is one number without a sign, or an array whose values add up to such a number.
 fn is_number(series: &MetricSeries) -> bool {
     let [value] = &series.samples.values[..] else { return false };
     let family = series.metric.layout.kind.family();

@@ -1,5 +1,5 @@
 //! The base units of OpenMetrics and Prometheus: seconds and bytes (and shannons, of entropies). A name with another
-//! unit gets its base unit, and the encoder converts its numbers, integers to the last digit.
+//! unit is renamed to its base unit. The encoder converts the numbers; integers stay exact to the last digit.
 
 use std::io::Write as _;
 
@@ -8,24 +8,24 @@ use twinprobe_ebpf_common::field::kind::LeafKind;
 
 use crate::encode::openmetrics::text::{integer, number};
 
-/// The part of a name that says that a number is a time.
+/// The part of a name that marks the number as a time.
 const TIMESTAMP: &str = "timestamp_seconds";
-/// The power of ten of a nanosecond, in which times are stored.
+/// The power of ten of a nanosecond, the unit in which times are stored.
 const NANO: i8 = -9;
 
-/// The factor of a number to its base unit.
+/// The factor from a number to its base unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// A power of ten; 0 for base units and for numbers without a unit.
     Decimal(i8),
     /// A power of two.
     Binary(u8),
-    /// Nanoseconds since the boot of the machine, to seconds since 1970.
+    /// The conversion of nanoseconds since the boot of the machine to seconds since 1970.
     SinceBoot,
 }
 
 impl Scale {
-    /// The factor from nanoseconds.
+    /// The factor from nanoseconds to seconds.
     pub const NANO: Self = Self::Decimal(NANO);
 }
 
@@ -68,11 +68,11 @@ pub fn as_timestamp(name: &str) -> String {
 }
 
 impl Scale {
-    /// Returns a bound in base units.
+    /// Returns a bound of a bucket in base units.
     pub fn of_bound(self, bound: f64) -> f64 {
         match self {
-            // The quotient of two exact numbers is the nearest number to the decimal fraction, a product is
-            // not.
+            // The quotient of two exact numbers is the float nearest to the decimal fraction, while a product may
+            // not be.
             Self::Decimal(power @ ..0) => bound / 10_f64.powi(-i32::from(power)),
             Self::Decimal(power) => bound * 10_f64.powi(power.into()),
             Self::Binary(power) => bound * 2_f64.powi(power.into()),
@@ -112,7 +112,7 @@ fn sum(boot: i128, since: u128) -> (bool, u128) {
     (time < 0, time.unsigned_abs())
 }
 
-/// Appends a decimal number with a moved point: no digit is lost, unlike in a float.
+/// Appends a decimal number with a moved decimal point. Unlike a float, this loses no digit.
 fn shifted(out: &mut Vec<u8>, negative: bool, magnitude: u128, power: i8) {
     if negative {
         out.push(b'-');

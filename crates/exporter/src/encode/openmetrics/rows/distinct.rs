@@ -1,5 +1,5 @@
-//! The removal of rows that come twice. Different keys have different labels. Only a walk over a live trie
-//! meets a key again: it starts again when a program deletes the key that it has reached.
+//! The removal of repeated rows. Different keys have different labels. Only a walk over a live trie may meet a key twice:
+//! it starts again when a program deletes the key that the walk has reached.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,10 +9,11 @@ use twinprobe_ebpf_common::{MapFamily, RawTable, Temporality};
 
 use crate::encode::openmetrics::series::MetricSeries;
 
-/// The keys that one walk over a table has met.
+/// The keys that one walk over a table has met so far.
 #[derive(Debug, Default)]
 pub struct WalkedKeys {
-    /// Two hashes, keyed at random, stand for a key. A collision would lose a sample, and packets can choose their keys.
+    /// The hash functions. Two hashes with random keys represent a key. A collision would lose a sample, and packets can
+    /// choose their keys.
     hashers: [RandomState; 2],
     keys: HashSet<[u64; 2]>,
 }

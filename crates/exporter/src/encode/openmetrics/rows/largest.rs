@@ -1,4 +1,4 @@
-//! The largest rows of a table with more rows than its metric may show, and the sum of the others.
+//! The largest rows of a table that has more rows than its metric may show, and the sum of all other rows.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,9 +12,9 @@ use crate::encode::openmetrics::samples::FamilySamples;
 use crate::encode::openmetrics::series::{MetricSeries, each_item};
 use crate::encode::openmetrics::text::integer;
 
-/// The name of a key that represents all others.
+/// The name of the key that represents all rows that are not shown.
 const OTHER: &str = "other";
-/// The bits of the sum of the others.
+/// The number of bits in the sum of the rows that are not shown.
 const WIDTH: u32 = 128;
 
 /// A row and its size. Of two rows of the same size, the earlier one counts as larger.
@@ -23,13 +23,13 @@ type Ranked = (i128, Reverse<u64>, Box<[u8]>, Box<[u8]>);
 /// Finds the largest of the prepared rows of a table. The rows come one after the other.
 #[derive(Debug, Default)]
 pub struct Ranking {
-    /// The smallest comes first.
+    /// The rows, the smallest first.
     rows: BinaryHeap<Reverse<Ranked>>,
     seen: u64,
     others: HiddenTotals,
 }
 
-/// The totals of the rows that are not shown: one, or one for each interface that keys name.
+/// The totals of the rows that are not shown: one total, or one for each interface that keys name.
 type HiddenTotals = BTreeMap<Box<[u8]>, HiddenRows>;
 
 /// The total of the rows that are not shown. Each value of the samples has a list of numbers: one for each CPU and each
@@ -44,7 +44,7 @@ struct HiddenRows {
 #[derive(Debug)]
 pub struct Largest {
     rows: RawTable,
-    /// The labels that represent the keys of all other rows, and their sums.
+    /// The labels that represent the keys of all other rows, and the sums of these rows.
     others: Vec<(String, HiddenRows)>,
 }
 
@@ -85,19 +85,19 @@ impl Ranking {
 }
 
 impl Largest {
-    /// The number of rows that were added up.
+    /// Returns the number of rows that are not shown.
     pub fn others(&self) -> usize {
         self.others.iter().map(|(_, others)| others.rows).sum()
     }
 
-    /// Writes the samples of one value of the samples of the table, in the family `name`.
+    /// Writes the samples of one value of the table, in the family `name`.
     pub fn write(&self, name: &str, series: &MetricSeries, value: usize, out: &mut Vec<u8>) {
         let (mut row, len) = (0, series.len(&self.rows));
         let of = &series.samples.values[value];
         while row < len {
             row = series.write(name, of, &self.rows, row, out);
         }
-        // The newest number of one key says nothing about the other keys.
+        // The newest number of one key says nothing about other keys, so there is no sum.
         if of.join.rule != MergeRule::Last {
             for (label, others) in &self.others {
                 others.write([name, &series.labels, label], series, (value, of), out);
@@ -151,7 +151,7 @@ impl HiddenRows {
     }
 }
 
-/// Calls `visit` with each number of a value in its family.
+/// Calls `visit` with each number that a value has in its family.
 fn each_number(series: &MetricSeries, of: &FamilySamples, value: &[u8], visit: &mut impl FnMut(u128)) {
     for slot in series.slots_of(value) {
         each_item(&of.arrays, 0, &mut Vec::new(), &mut |_, base| visit(of.leaf.load(slot, base)));
@@ -173,8 +173,8 @@ fn size(series: &MetricSeries, rows: &RawTable, row: usize) -> i128 {
     size
 }
 
-/// Returns the label that represents all keys that are not shown, after the label of the interface. A key with only one
-/// label besides gets a label of the same name with a new value.
+/// Returns the label that represents all keys that are not shown; it follows the label of the interface. If a key has
+/// only one other label, that label gets a new value, and its name stays.
 fn other_label(series: &MetricSeries, rows: &RawTable, interface: &[u8]) -> String {
     let mut of_interface = Vec::new();
     series.interface_label(interface, &mut of_interface);

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Generator<'_> {
-    /// Makes a block that is run on one of two ways.
+    /// Makes a block of instructions that runs on only one of two paths.
     pub(super) fn branch(&mut self, depth: usize) {
         let number = self.number();
         let at = self.code.len();
@@ -26,7 +26,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Makes a loop in which pointers change places.
+    /// Makes a loop whose body exchanges pointers.
     pub(super) fn repeat(&mut self) {
         // R0 is the loop's counter, because nothing in the loop calls a function.
         let begin = {

@@ -184,7 +184,8 @@ fn expected(
     (hook.pass(), called)
 }
 
-/// Tells whether a packet is one of the sample. One random number decides if that is exact enough, else two.
+/// Tells whether a packet belongs to the sample. One random number decides if that is exact enough, or else two
+/// numbers.
 fn is_chosen<'a>(one_in: u32, random: &mut impl Iterator<Item = &'a u32>) -> bool {
     let mut draw = |numbers: f64| f64::from(*random.next().expect("a random number")) < numbers.round();
     let all = 2_f64.powi(32);
@@ -208,7 +209,7 @@ fn check(
     };
     for calls in [calls.to_vec(), calls.iter().enumerate().map(stands).collect()] {
         run(hook, &calls, programs, words, random);
-        // The twins of some probes are one program.
+        // The twins of some probes are the same program.
         let without = |(index, call): (usize, &Probed)| Probed { has_twins: index % 3 == 1, ..*call };
         let calls: Vec<Probed> = calls.iter().enumerate().map(without).collect();
         run(hook, &calls, programs, words, random);

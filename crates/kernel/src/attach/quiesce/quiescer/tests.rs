@@ -148,7 +148,7 @@ fn the_cpu_of_one_who_asks_is_left() {
         let ask = || scope.spawn(|| quiescer.quiesce().unwrap());
         let first = ask();
         assert!(left.recv().unwrap().is_some());
-        // Two ask while a grace period is under way: the next one serves both.
+        // Two callers ask while a grace period is running: the next grace period serves both.
         let both = [ask(), ask()];
         while quiescer.workers.asking() < 2 {
             thread::yield_now();

@@ -48,7 +48,7 @@ fn programs_of_a_table_become_functions_of_one_program() {
     let (program, left_out) = joined(TWO).unwrap();
     assert!(left_out.is_empty(), "{left_out:?}");
     assert_eq!(tail_calls(&program).count(), 0);
-    // The loop calls each of the three.
+    // The loop calls each of the three programs.
     let calls = (0..program.len())
         .filter(|at| matches!(decode(&program, *at), Ok((Instruction::Call(_), _))))
         .count();

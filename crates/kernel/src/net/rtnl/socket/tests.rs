@@ -41,7 +41,8 @@ fn what_is_not_complete_is_no_answer() {
     assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
 }
 
-/// Each list is of one moment and has all links that stay, while other links are added and removed all the time.
+/// Each list shows one moment: it contains all links that stay, while other links are added and removed all the
+/// time.
 #[test]
 fn lists_under_change_are_complete() {
     use std::sync::atomic::{AtomicBool, Ordering};

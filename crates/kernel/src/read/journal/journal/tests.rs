@@ -119,8 +119,8 @@ fn chunks() {
     assert!(found == expected[..found.len()]);
 }
 
-/// A process may end at each point of a pop, at the first slot of a segment and at others, and with values that are all
-/// alike.
+/// A process may end at each step of a pop, at the first slot of a segment and at other slots, and with values that are
+/// all equal.
 #[test]
 fn an_end_at_every_point_of_a_pop() {
     // The first segment has room for 20 values of 3,000 bytes.
@@ -181,7 +181,7 @@ fn no_room() {
     let pins = PinsDirectory::new("room");
     let mut journal = pins.open(&table);
     assert!(journal.pop(&table).unwrap());
-    // A directory takes the place of the second segment's pin.
+    // A directory occupies the path of the second segment's pin.
     let obstacle = pins.journal().join("1");
     fs::create_dir(&obstacle).unwrap();
     let error = drain(&table, &mut journal).unwrap_err();
@@ -240,7 +240,7 @@ fn what_is_no_journal_of_this_map_is_set_aside() {
     refused("the header says 0 of 2 rows, but there are");
 }
 
-/// The pop of a STACK that packets push to may return another value than the expected one: the value belongs to the
+/// The pop of a STACK to which packets push may return another value than the expected one. This value belongs to the
 /// journal.
 #[test]
 fn another_value_than_expected_was_popped() {

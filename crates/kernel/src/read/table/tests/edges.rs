@@ -72,7 +72,7 @@ fn a_batch_that_fails_in_its_middle_has_a_count() {
     assert_eq!((outcome.errno(), outcome.count), (libc::E2BIG, 2));
 }
 
-/// Keys and values of odd sizes; PERCPU values are padded to 8 bytes by the kernel.
+/// Keys and values of odd sizes. The kernel pads PERCPU values to 8 bytes.
 #[test]
 fn odd_sizes() {
     for kind in [MapKind::Hash, MapKind::PercpuHash, MapKind::LruPercpuHash] {

@@ -1,4 +1,4 @@
-//! Large tables by each strategy, and its speed.
+//! The speed of each strategy at large tables.
 
 use std::time::{Duration, Instant};
 

@@ -51,7 +51,7 @@ fn every_kind_and_every_strategy() {
                     emptied(table_of(&map), &expected),
                     "{context}"
                 );
-                // Entries that come later belong to the next window.
+                // Entries that are added later belong to the next window.
                 let later = fill(table_of(&map), 10);
                 map.drain_into(&journal).unwrap();
                 assert_eq!(drained(&map, &journal), expected, "{context}, again");

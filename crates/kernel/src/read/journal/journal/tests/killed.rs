@@ -118,7 +118,7 @@ fn of_a_queue_nothing_is_lost() {
     });
 }
 
-/// The drain takes every entry that is added meanwhile once, or leaves the entry in the map.
+/// Entries are added during the drain. The drain takes each of them once, or leaves it in the map.
 #[test]
 fn of_a_hash_nothing_is_lost_while_it_grows() {
     let (pins, map) = pinned("hash", MapKind::Hash);
