@@ -2,34 +2,12 @@
 
 use aya_obj::generated::bpf_insn;
 
-use crate::admit::instruction::{Instruction, InstructionIndex, Register};
-use crate::admit::work::registers::Registers;
+use crate::admit::instruction::{Instruction, Register};
+use crate::admit::work::registers::{RegisterFacts, Registers};
 
 /// The codes of moves from register to register: of 64 bits, and of 32 bits.
 const MOVE: u8 = 0xbf;
 const MOVE_LOW: u8 = 0xbc;
-
-/// The knowledge about a register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RegisterFacts {
-    /// A number, and the largest value that it can have.
-    Most(u64),
-    Function(InstructionIndex),
-    Map(usize),
-    Nothing,
-}
-
-impl RegisterFacts {
-    /// Returns a fact that covers both facts. If the bounds of the two numbers differ, the fact has the larger
-    /// bound only if that bound is `exact`.
-    pub fn join(self, other: Self, exact: bool) -> Self {
-        match (self, other) {
-            _ if self == other => self,
-            (Self::Most(one), Self::Most(other)) if exact || other < one => Self::Most(one.max(other)),
-            _ => Self::Nothing,
-        }
-    }
-}
 
 /// Follows an instruction other than a jump.
 pub fn step(program: &[bpf_insn], at: InstructionIndex, instruction: Instruction, registers: &mut Registers) {

@@ -3,10 +3,31 @@
 use std::array;
 use std::ops::Index;
 
-use crate::admit::instruction::Register;
-use crate::admit::work::known::RegisterFacts;
+use crate::admit::instruction::{InstructionIndex, Register};
 
 const REGISTERS: usize = 11;
+
+/// The knowledge about a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RegisterFacts {
+    /// A number, and the largest value that it can have.
+    Most(u64),
+    Function(InstructionIndex),
+    Map(usize),
+    Nothing,
+}
+
+impl RegisterFacts {
+    /// Returns a fact that covers both facts. If the bounds of the two numbers differ, the fact has the larger
+    /// bound only if that bound is `exact`.
+    pub fn join(self, other: Self, exact: bool) -> Self {
+        match (self, other) {
+            _ if self == other => self,
+            (Self::Most(one), Self::Most(other)) if exact || other < one => Self::Most(one.max(other)),
+            _ => Self::Nothing,
+        }
+    }
+}
 
 /// The facts about the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
