@@ -28,7 +28,8 @@ use crate::admit::maps::MapFacts;
 use crate::admit::packet::read_context;
 use crate::admit::state::MachineState;
 use crate::admit::value::{AbstractValue, PointerFacts, StackPlace};
-use crate::admit::work::known::{self, RegisterFacts};
+use crate::admit::work::known;
+use crate::admit::work::registers::RegisterFacts;
 
 /// The most functions that can be running at once, as for the kernel.
 const MAX_FRAMES: usize = 8;

@@ -5,8 +5,7 @@ pub mod frame;
 use crate::admit::instruction::{InstructionIndex, Memory, Register};
 use crate::admit::state::frame::{FRAME, FrameBytes, SLOT, StackFrame};
 use crate::admit::value::{AbstractValue, DistanceRange, PointerFacts, StackPlace};
-use crate::admit::work::registers::RegisterFacts;
-use crate::admit::work::registers::Registers;
+use crate::admit::work::registers::{RegisterFacts, Registers};
 
 /// The number of the register that points to the end of the frame.
 const FRAME_POINTER: Register = 10;

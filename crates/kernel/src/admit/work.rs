@@ -17,8 +17,7 @@ use aya_obj::generated::bpf_insn;
 use crate::admit::helpers::{self, CallCount};
 use crate::admit::instruction::{Instruction, InstructionIndex, decode};
 use crate::admit::maps::MapFacts;
-use crate::admit::work::registers::RegisterFacts;
-use crate::admit::work::registers::Registers;
+use crate::admit::work::registers::{RegisterFacts, Registers};
 use crate::admit::work::weight::weight;
 
 /// The most work for one packet: it takes some tenths of a second.
