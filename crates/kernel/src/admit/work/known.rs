@@ -2,7 +2,7 @@
 
 use aya_obj::generated::bpf_insn;
 
-use crate::admit::instruction::{Instruction, Register};
+use crate::admit::instruction::{Instruction, InstructionIndex, Register};
 use crate::admit::work::registers::{RegisterFacts, Registers};
 
 /// The codes of moves from register to register: of 64 bits, and of 32 bits.

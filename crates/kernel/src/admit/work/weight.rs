@@ -5,8 +5,7 @@ use aya_obj::generated::bpf_func_id as Id;
 use crate::admit::helpers::{self, Bytes};
 use crate::admit::instruction::Instruction;
 use crate::admit::maps::MapFacts;
-use crate::admit::work::known::RegisterFacts;
-use crate::admit::work::registers::Registers;
+use crate::admit::work::registers::{RegisterFacts, Registers};
 
 /// The work of a call of a helper function: a lookup in a large map, and functions that print, copy to a ring
 /// or look into tables of the kernel.
