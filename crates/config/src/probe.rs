@@ -38,7 +38,7 @@ pub struct ProbeConfig {
     pub labels: BTreeMap<String, String>,
     /// The prefix of the names of the probe's families in OpenMetrics; `None` for the names of its metrics.
     pub subsystem: Option<String>,
-    /// What a replacement of the probe does with maps that no metric names.
+    /// The effect of a replacement of the probe on maps that no metric names.
     pub on_replace: OnReplace,
     /// The names of the maps that both directions use.
     pub shared_maps: Vec<String>,

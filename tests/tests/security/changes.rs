@@ -67,7 +67,7 @@ fn whoever_comes_second_is_refused() -> Result<()> {
 
 const PROBE_ROLLBACK: &str = "/v1/probes/p/rollback";
 
-/// Of several clients with the same condition, only the first one succeeds.
+/// The first of several clients with the same condition succeeds, and the others fail.
 #[test]
 fn one_of_many_is_first() -> Result<()> {
     let topology = Topology::new()?;

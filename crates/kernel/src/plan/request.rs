@@ -63,7 +63,7 @@ pub struct DirectionRequest {
     pub anew: BTreeSet<String>,
     /// The field of the configuration that the program comes from, for findings.
     pub code: String,
-    /// What a replacement of the probe does with the content of maps that no metric names.
+    /// The effect of a replacement of the probe on the content of maps that no metric names.
     pub on_replace: OnReplace,
     pub metrics: Vec<MetricRequest>,
     /// The place in the source where each name is declared, for findings about maps. Empty for a compiled

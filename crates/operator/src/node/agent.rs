@@ -41,7 +41,7 @@ pub struct NodeAgent {
     pub labels: Option<BTreeMap<String, String>>,
     pub held: BTreeMap<String, HeldProbe>,
     pub pending: BTreeMap<String, Pending>,
-    /// Whether the node's kernel has XDP programs for packets of several buffers; `None` before the daemon was asked.
+    /// True if the node's kernel has XDP programs for packets of several buffers; `None` before the agent has asked the daemon.
     pub frags: Option<bool>,
     /// The time of the next look at each probe.
     due: BTreeMap<String, Instant>,

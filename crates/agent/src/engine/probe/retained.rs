@@ -20,7 +20,7 @@ pub struct RetainedWindows {
 }
 
 impl RetainedWindows {
-    /// Tells whether there are windows that nobody has acknowledged.
+    /// Tells whether there are windows without an acknowledgement.
     pub fn is_needed(&self) -> bool {
         self.windows.statistics().retained > 0
     }

@@ -38,7 +38,7 @@ pub struct LiveMap {
 #[derive(Debug)]
 pub struct LiveRows {
     messages: mpsc::Receiver<LiveMessage>,
-    /// The rows that were passed on last. The reading uses their memory again once nobody reads them any more.
+    /// The rows that were passed on last. The reading uses their memory again after the last reader has dropped them.
     last: Option<Arc<RawTable>>,
     spare: Spare,
     /// All rows with their place, once they have been read, if the answer needs them again.
