@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 
 /// The time to explore.
 #[derive(Clone, Copy, Debug)]
@@ -79,11 +79,10 @@ pub fn explore<S: Clone + Display>(
         if let Err(Failure { done, error }) = attempt(&run, seed, &steps) {
             println!("TWINPROBE_SEED={seed}: {error:#}");
             let (shortest, again) = shrink(&run, seed, &steps[..done], limits.shrinking);
-            let list: String = shortest.iter().map(|step| format!("  {step}\n")).collect();
-            let again = again.map(|error| format!("\nwhich fails by: {error:#}")).unwrap_or_default();
-            return Err(
-                error.context(format!("TWINPROBE_SEED={seed}, {done} steps, shortest list:\n{list}{again}"))
-            );
+            let list: String = shortest.iter().map(|step| format!("\n  {step}")).collect();
+            // The summary of a run shows only the first lines: the reasons come before the list.
+            let again = again.map(|error| format!("the list below fails by: {error:#}\n")).unwrap_or_default();
+            bail!("TWINPROBE_SEED={seed}, step {done}: {error:#}\n{again}shortest list:{list}");
         }
         println!("seed {seed}: {} steps in {:?}", steps.len(), began.elapsed());
         if started.elapsed() >= limits.duration {
