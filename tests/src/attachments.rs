@@ -1,5 +1,6 @@
 //! Three probes at all three hooks, and the changes that other programs make to their attachments.
 
+use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -152,21 +153,34 @@ pub fn filters(namespace: &Namespace, interface: &str, direction: &str) -> Resul
 
 /// A daemon's soft limit of open files before it was lowered; restored on drop.
 #[derive(Debug)]
-pub struct NoFiles {
+pub struct FewFiles {
     pid: libc::pid_t,
     before: libc::rlimit,
 }
 
-impl NoFiles {
+impl FewFiles {
     /// Lowers the limit to 0: the daemon can't open any more files.
-    pub fn limit(daemon: &Daemon) -> Result<Self> {
+    pub fn none(daemon: &Daemon) -> Result<Self> {
+        Self::limit(daemon, 0)
+    }
+
+    /// Lowers the limit so that the daemon can open one more file. The limit is one of descriptors' numbers.
+    pub fn one(daemon: &Daemon) -> Result<Self> {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid()))?
+            .map(|entry| entry?.file_name().to_string_lossy().parse().context("a descriptor"))
+            .collect::<Result<BTreeSet<u64>>>()?;
+        let free = (0..).find(|number| !open.contains(number)).context("a free descriptor")?;
+        Self::limit(daemon, free + 1)
+    }
+
+    fn limit(daemon: &Daemon, most: u64) -> Result<Self> {
         let pid = libc::pid_t::try_from(daemon.pid())?;
         let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: structures that live through the call, or none.
         let got = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut before) };
         ensure!(got == 0, "prlimit: {}", std::io::Error::last_os_error());
         let limited = Self { pid, before };
-        limited.set(libc::rlimit { rlim_cur: 0, ..before })?;
+        limited.set(libc::rlimit { rlim_cur: most, ..before })?;
         Ok(limited)
     }
 
@@ -179,7 +193,7 @@ impl NoFiles {
     }
 }
 
-impl Drop for NoFiles {
+impl Drop for FewFiles {
     fn drop(&mut self) {
         if let Err(error) = self.set(self.before) {
             eprintln!("{error:#}");

@@ -81,7 +81,8 @@ pub fn explore<S: Clone + Display>(
             let (shortest, again) = shrink(&run, seed, &steps[..done], limits.shrinking);
             let list: String = shortest.iter().map(|step| format!("\n  {step}")).collect();
             // The summary of a run shows only the first lines: the reasons come before the list.
-            let again = again.map(|error| format!("the list below fails by: {error:#}\n")).unwrap_or_default();
+            let again =
+                again.map(|error| format!("the list below fails by: {error:#}\n")).unwrap_or_default();
             bail!("TWINPROBE_SEED={seed}, step {done}: {error:#}\n{again}shortest list:{list}");
         }
         println!("seed {seed}: {} steps in {:?}", steps.len(), began.elapsed());

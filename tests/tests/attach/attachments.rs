@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use twinprobe_tests::attachments::{
-    NoFiles, PROBES, Three, detach, dispatcher, exchange, filters, tc_attach, tc_counter,
+    FewFiles, PROBES, Three, detach, dispatcher, exchange, filters, tc_attach, tc_counter,
 };
 use twinprobe_tests::counter::{Counter, Place};
 use twinprobe_tests::http;
@@ -223,7 +223,7 @@ fn interfaces_that_cant_be_listed_are_kept() -> Result<()> {
         three.counted(&daemon)?;
         let (before, left) = (Three::counts(&daemon), three.topology.sink0_stats()?.rx_packets);
         let objects = KernelObjects::pinned(daemon.directories().bpffs())?;
-        let limited = NoFiles::limit(&daemon)?;
+        let limited = FewFiles::none(&daemon)?;
         stir(&monitor)?;
         let reported = daemon.wait_for_log("the interfaces can't be listed", PATIENCE);
         three.generator.send(1000)?;

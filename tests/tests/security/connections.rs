@@ -1,11 +1,13 @@
 //! Connections that take too long, and connections that find no room.
 
+use std::io::ErrorKind::WouldBlock;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use twinprobe_tests::attachments::FewFiles;
 use twinprobe_tests::timed;
 use twinprobe_tests::wait::{PATIENCE, wait_for};
 
@@ -118,6 +120,26 @@ fn those_who_ask_for_nothing_make_room_and_requests_are_not_cut_off() -> Result<
     for taken in taken {
         assert!(is_whole(taken)?);
     }
+    Ok(())
+}
+
+/// The last descriptor is for a client that connects, and the client keeps it: no other client waits.
+#[test]
+fn a_client_with_the_last_descriptor_keeps_it() -> Result<()> {
+    let scene = Scene::new("")?;
+    wait_for("the end of earlier connections", SOON, || {
+        ensure!(scene.daemon.connections() == 0, "one is open");
+        Ok(())
+    })?;
+    let limit = FewFiles::one(&scene.daemon)?;
+    let mut stream = scene.connect()?;
+    stream.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let silent = stream.read(&mut [0]);
+    ensure!(silent.as_ref().is_err_and(|error| error.kind() == WouldBlock), "{silent:?}");
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+    assert_eq!(answer(stream)?.status, 200);
+    drop(limit);
+    assert_eq!(scene.sample("twinprobe_http_connections_cut_total{reason=\"evicted\"}"), 0);
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
@@ -78,10 +79,10 @@ impl Connections {
         let of_client = open.places.values().filter(|entry| entry.client == client).count();
         if of_client >= max_connections_per_client as usize {
             let full = Full { option: "--max-connections-per-client", limit: max_connections_per_client };
-            open.evict(Some(client), &self.counts).ok_or(full)?;
+            open.evict(Some(client), Duration::ZERO, &self.counts).ok_or(full)?;
         } else if open.places.len() >= max_connections as usize {
             let full = Full { option: "--max-connections", limit: max_connections };
-            open.evict(None, &self.counts).ok_or(full)?;
+            open.evict(None, Duration::ZERO, &self.counts).ok_or(full)?;
         }
         let id = open.next;
         open.next += 1;
@@ -99,24 +100,25 @@ impl Connections {
         }
     }
 
-    /// Ends a connection that waits for a request, to free its descriptor. Returns false if there is none.
-    pub fn evict(&self) -> bool {
-        self.open.lock().evict(None, &self.counts).is_some()
+    /// Ends a connection that has waited for a request for at least `time`, to free its descriptor. Returns false if there
+    /// is none.
+    pub fn evict(&self, time: Duration) -> bool {
+        self.open.lock().evict(None, time, &self.counts).is_some()
     }
 }
 
 impl OpenConnections {
-    /// Ends a connection of one client or of all. The first choice is the connection that has waited longest
-    /// for the head of a request or the rest of a refused body. Without such a connection, it is the one that
-    /// has been idle longest.
-    fn evict(&mut self, client: Option<ClientKey>, counts: &ConnectionCounts) -> Option<()> {
+    /// Ends a connection of one client or of all that has waited for at least `time`. The first choice is the connection
+    /// that has waited longest for the head of a request or the rest of a refused body. Without such a connection, it is
+    /// the one that has been idle longest.
+    fn evict(&mut self, client: Option<ClientKey>, time: Duration, counts: &ConnectionCounts) -> Option<()> {
         let waiting = self.places.iter().filter(|(_, entry)| {
             // The task of a connection that was accepted just now is not known yet.
             entry.task.is_some() && client.is_none_or(|client| client == entry.client)
         });
         let waiting = waiting.filter_map(|(&id, entry)| {
             let (phase, since) = entry.progress.phase();
-            (phase != Phase::Active).then_some((phase == Phase::Idle, since, id))
+            (phase != Phase::Active && since.elapsed() >= time).then_some((phase == Phase::Idle, since, id))
         });
         let (_, _, id) = waiting.min()?;
         self.places.remove(&id)?.task?.abort();
@@ -146,8 +148,6 @@ impl From<&PeerOrigin> for ClientKey {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -209,6 +209,17 @@ mod tests {
         for task in [active_task, last_task, instead_task] {
             assert!(!was_ended(task).await);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_connection_has_time_for_its_request() {
+        let connections = connections(3, 3);
+        let (_, task) = open(&connections, 1).unwrap();
+        let time = Duration::from_millis(100);
+        assert!(!connections.evict(time));
+        tokio::time::advance(time).await;
+        assert!(connections.evict(time));
+        assert!(was_ended(task).await);
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::process::umask;
 use socket2::{SockRef, TcpKeepalive};
@@ -36,7 +38,8 @@ const UNSENT: u32 = 128 << 10;
 const BACKLOG: u32 = 4096;
 /// The most connections that receive a refusal at the same time; further ones are closed without an answer.
 const REFUSALS: usize = 32;
-/// The pause after the kernel has refused a connection, for lack of descriptors or memory.
+/// The pause after the kernel has refused a connection, for lack of descriptors or memory. A connection keeps its descriptor
+/// at least for this time, so that it can send a request.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound address and the service there.
@@ -130,8 +133,11 @@ impl Listener {
                 Ok(accepted) => accepted,
                 Err(error) if is_of_client(&error) => continue,
                 Err(error) => {
-                    let evicted = connections.evict();
-                    tracing::warn!(%error, evicted, "a connection could not be accepted");
+                    // The kernel looks for a descriptor before it looks for a client.
+                    if self.has_client() {
+                        let evicted = connections.evict(PAUSE);
+                        tracing::warn!(%error, evicted, "a connection could not be accepted");
+                    }
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
@@ -172,6 +178,18 @@ impl Listener {
         // No client can connect from now on.
         drop(self);
         while tasks.join_next().await.is_some() {}
+    }
+
+    /// Tells whether a client waits to be accepted.
+    fn has_client(&self) -> bool {
+        let socket = match &self.socket {
+            Bound::Unix(listener, _) => listener.as_fd(),
+            Bound::Tcp(listener) => listener.as_fd(),
+        };
+        let waiting =
+            poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&Timespec::default()));
+        // An error says nothing about clients, so there may be one.
+        waiting.map_or(true, |ready| ready > 0)
     }
 
     async fn accept(&self) -> io::Result<(AcceptedStream, PeerOrigin)> {

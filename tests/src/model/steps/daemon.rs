@@ -121,7 +121,8 @@ pub fn descriptors(world: &mut World, more: u64, milliseconds: u64, step: &Step)
     world.trouble = true;
     let done = perform(world, step);
     world.trouble = false;
-    lifting.join().map_err(|_| anyhow!("lifting a limit panicked"))??;
+    let lifted = lifting.join().map_err(|_| anyhow!("lifting a limit panicked"))?;
+    lifted.context("the daemon has ended, or a request got no answer, after which another daemon began")?;
     done?;
     recovered(world)
 }
