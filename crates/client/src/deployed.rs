@@ -23,6 +23,14 @@ pub struct WantedProbe<'a> {
     pub reads_inserts: bool,
 }
 
+/// The time since which a probe has its revision. It never changes, so that who looks again and again asks for it once.
+#[derive(Clone, Debug, Default)]
+pub struct RevisionTime {
+    /// The probe, by its `instance`, and the number of the revision; `None` before the first look.
+    of: Option<(String, u64)>,
+    since: Timestamp,
+}
+
 /// The probe that the daemon has under the name.
 #[derive(Clone, Debug)]
 pub enum NodeAnswer {
@@ -33,11 +41,12 @@ pub enum NodeAnswer {
     Wanted(Box<NodeReport>),
 }
 
-/// Asks the daemon of `node` for the state of a probe.
+/// Asks the daemon of `node` for the state of a probe. `known` is from the last call, or empty.
 pub async fn deployed(
     client: &Client,
     node: &str,
     wanted: WantedProbe<'_>,
+    known: &mut RevisionTime,
 ) -> Result<NodeAnswer, ClientError> {
     let status = match client.status_and_windows(wanted.name).await.and_then(|answer| answer.read()) {
         Ok(status) => status,
@@ -47,7 +56,7 @@ pub async fn deployed(
     if status.config.as_ref().map(digest) != Some(digest(wanted.config)) {
         return Ok(NodeAnswer::Other(Box::new(status)));
     }
-    let observed = observed(client, &status, wanted).await?;
+    let observed = observed(client, &status, wanted, known).await?;
     Ok(NodeAnswer::Wanted(Box::new(report(node, wanted.revision, &status, observed))))
 }
 
@@ -56,11 +65,18 @@ async fn observed(
     client: &Client,
     status: &ProbeStatus,
     wanted: WantedProbe<'_>,
+    known: &mut RevisionTime,
 ) -> Result<Observed, ClientError> {
-    let revisions = client.revisions(wanted.name).await?.read()?.revisions;
-    let since =
-        revisions.iter().find(|revision| revision.current).and_then(|revision| time(&revision.created));
-    let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
+    let revision = (status.instance.clone(), status.revision);
+    if known.of.as_ref() != Some(&revision) {
+        let revisions = client.revisions(wanted.name).await?.read()?.revisions;
+        let current = revisions.iter().find(|revision| revision.current);
+        let since = current.and_then(|revision| time(&revision.created)).unwrap_or(Timestamp::UNIX_EPOCH);
+        // Another revision may have come between the two requests.
+        let of = current.filter(|current| current.revision == status.revision).map(|_| revision);
+        *known = RevisionTime { of, since };
+    }
+    let since = known.since;
     let is_scheduled = wanted.config.window.as_ref().is_some_and(|window| window.interval.is_some());
     if !is_scheduled {
         let failed_inserts = match wanted.reads_inserts {

@@ -92,17 +92,14 @@ pub fn check(
     let sample = document.sample.and_then(|one_in| {
         let sample = u32::try_from(one_in).ok().and_then(NonZeroU32::new);
         if sample.is_none() {
-            let message = format!("one packet in {one_in} can't be chosen; 1 to {} are possible", u32::MAX);
+            let message = format!("one packet in {one_in} can't be chosen; use 1 to {}", u32::MAX);
             findings.add(format!("{at}.sample"), message);
         }
         sample
     });
     let max_ns_per_packet = document.max_ns_per_packet;
     if let Some(limit) = max_ns_per_packet.filter(|limit| !(1..=MAX_NS).contains(limit)) {
-        findings.add(
-            format!("{at}.max_ns_per_packet"),
-            format!("{limit} is not a limit; 1 to {MAX_NS} are possible"),
-        );
+        findings.add(format!("{at}.max_ns_per_packet"), format!("{limit} is not a limit; use 1 to {MAX_NS}"));
     }
     let metrics = metric::check_all(at, document.metrics.as_deref().unwrap_or_default(), defaults, findings);
     let attach = AttachRequest { hook, xdp_mode, verdict, sample, priority, position };

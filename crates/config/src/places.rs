@@ -140,7 +140,7 @@ fn of_pods(document: &ConfigDocument, pods: &PodsDocument, findings: &mut Findin
 /// Checks labels by the limits of Kubernetes: a label beyond these limits selects no pod.
 fn check_labels(field: &str, labels: &BTreeMap<String, String>, findings: &mut Findings) {
     if labels.len() > MOST_LABELS {
-        let message = format!("{} labels are too many; {MOST_LABELS} are possible", labels.len());
+        let message = format!("{} labels are too many; the limit is {MOST_LABELS}", labels.len());
         findings.add(field, message);
     }
     for (name, value) in labels.iter().take(MOST_LABELS) {

@@ -151,8 +151,9 @@ impl ProbeConfig {
 pub fn check_name(name: &str, document: &ConfigDocument) -> Result<(), Rejection> {
     match &document.name {
         Some(inner) if inner != name => {
-            let message =
-                format!("the configuration says {inner:?}, the request says {name:?}; they must agree");
+            let message = format!(
+                "the configuration says {inner:?}, the request says {name:?}; they must agree (apply --name sets both)"
+            );
             Err(Finding::config("name", message).into())
         }
         _ => Ok(()),

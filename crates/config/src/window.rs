@@ -54,7 +54,7 @@ pub fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig
         None => defaults.retain,
         Some(count @ 1..=MOST_RETAINED) => usize::try_from(count).unwrap_or(defaults.retain),
         Some(count) => {
-            let message = format!("{count} windows can't be retained; 1 to {MOST_RETAINED} are possible");
+            let message = format!("{count} windows can't be retained; use 1 to {MOST_RETAINED}");
             findings.add("window.retain", message);
             defaults.retain
         }
@@ -75,7 +75,7 @@ pub fn check(document: &WindowDocument, findings: &mut Findings) -> WindowConfig
 
 fn check_collectors(collectors: &[String], findings: &mut Findings) {
     if collectors.len() > MOST_COLLECTORS {
-        let message = format!("{} collectors are too many; {MOST_COLLECTORS} are possible", collectors.len());
+        let message = format!("{} collectors are too many; the limit is {MOST_COLLECTORS}", collectors.len());
         findings.add("window.collectors", message);
         return;
     }

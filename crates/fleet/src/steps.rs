@@ -44,14 +44,14 @@ impl RolloutPlan {
         let steps = steps(rollout, &mut refuse);
         if !(1..=MOST_WINDOWS).contains(&rollout.windows) {
             let count = rollout.windows;
-            refuse("windows", format!("{count} windows; 1 to {MOST_WINDOWS} are possible"));
+            refuse("windows", format!("{count} is not a number of windows; use 1 to {MOST_WINDOWS}"));
         }
         let timeout: Option<SignedDuration> = rollout.timeout.parse().ok();
         let timeout = timeout.and_then(|timeout| Duration::try_from(timeout).ok());
         let timeout = timeout.filter(|timeout| (Duration::from_secs(1)..=LONGEST).contains(timeout));
         if timeout.is_none() {
             let text = &rollout.timeout;
-            refuse("timeout", format!("{text:?} can't be a timeout; 1s to 168h are possible, such as 5m"));
+            refuse("timeout", format!("{text:?} can't be a timeout; use 1s to 168h, such as 5m"));
         }
         (findings.len() == known).then_some(())?;
         Some(Self {
@@ -70,7 +70,7 @@ fn steps(rollout: &FleetRollout, refuse: &mut impl FnMut(&str, String)) -> Vec<R
     let mut steps = Vec::new();
     match &rollout.canary {
         Some(Canary::Nodes(count)) if !(1..=MOST_CANARIES).contains(count) => {
-            refuse("canary", format!("{count} nodes; 1 to {MOST_CANARIES} are possible, or labels"));
+            refuse("canary", format!("{count} nodes; use 1 to {MOST_CANARIES} nodes, or labels"));
         }
         Some(Canary::Labels(labels)) if labels.is_empty() => {
             refuse("canary", "has no labels; it would be every node".to_owned());

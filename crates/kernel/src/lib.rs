@@ -30,6 +30,7 @@ pub use self::attach::dispatcher::health::Health;
 pub use self::attach::dispatcher::live::{LiveCall, LiveRuns};
 pub use self::attach::expedite::{Expedite, Expedited, left_on};
 pub use self::attach::held::HeldDeployment;
+pub use self::attach::hook::ahead::{TcAhead, tc_ahead};
 pub use self::attach::hook::attachment::TcMethod;
 pub use self::attach::hook::error::AttachError;
 pub use self::attach::hook::foreign::{XdpNeighbour, neighbours};

@@ -171,11 +171,12 @@ impl Bounds {
     fn of(document: &RuleDocument, findings: &mut Vec<Finding>) -> Self {
         let windows = document.windows.unwrap_or(1);
         if !WINDOWS.contains(&windows) {
-            findings.push(Finding::config("for", format!("{windows} windows; 1 to 1000 are possible")));
+            findings
+                .push(Finding::config("for", format!("{windows} is not a number of windows; use 1 to 1000")));
         }
         let max_actions_per_hour = document.max_actions_per_hour.unwrap_or(DEFAULT_ACTIONS_PER_HOUR);
         if !ACTIONS_PER_HOUR.contains(&max_actions_per_hour) {
-            let message = format!("{max_actions_per_hour} actions; 1 to 1000 are possible");
+            let message = format!("{max_actions_per_hour} is not a limit of actions; use 1 to 1000");
             findings.push(Finding::config("max_actions_per_hour", message));
         }
         let cooldown = document.cooldown.as_deref().map_or(Ok(DEFAULT_COOLDOWN), duration);
@@ -238,22 +239,22 @@ fn fault_of_url(url: &str) -> Option<String> {
         let shown = masked_url(url);
         return Some(format!("{shown:?} is not a URL that begins with https:// or http://"));
     }
-    (url.len() > LONGEST_URL)
-        .then(|| format!("the URL has {} bytes; at most {LONGEST_URL} are possible", url.len()))
+    (url.len() > LONGEST_URL).then(|| format!("the URL has {} bytes; the limit is {LONGEST_URL}", url.len()))
 }
 
 fn check_scope(document: &RuleDocument, findings: &mut Vec<Finding>) {
     if let Some(scope) = &document.scope
         && !["node", FLEET].contains(&scope.as_str())
     {
-        findings.push(Finding::config("scope", format!("{scope:?}; node and fleet are possible")));
+        findings.push(Finding::config("scope", format!("{scope:?} is not a scope; use node or fleet")));
     }
     match &document.on {
         Some(_) if document.scope.as_deref() != Some(FLEET) => {
             findings.push(Finding::config("on", "only a rule with `scope: fleet` chooses nodes"));
         }
         Some(RuleNodes::Named(name)) if !RuleNodes::NAMES.contains(&name.as_str()) => {
-            let message = format!("{name:?}; where, all and labels as {{rack: a}} are possible");
+            let message =
+                format!("{name:?} is not a choice of nodes; use where, all, or labels such as {{rack: a}}");
             findings.push(Finding::config("on", message));
         }
         _ => {}

@@ -172,7 +172,10 @@ impl Database {
         let durable =
             if changes.iter().any(|one| one.durable == Durable::Now) { Durable::Now } else { Durable::Soon };
         if self.is_read_only {
-            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the store was opened to be read"));
+            return Err(io::Error::new(
+                io::ErrorKind::ReadOnlyFilesystem,
+                "the store is open for reading only",
+            ));
         }
         if files.writer.is_none() {
             // The reader is closed first: a reader may keep this process from writing the file, or assume

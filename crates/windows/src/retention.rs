@@ -61,7 +61,7 @@ pub enum AckError {
     #[error("no collector is called {0}")]
     UnknownCollector(String),
     /// The acknowledgement could not be written, so that no window is acknowledged.
-    #[error("it could not be written down: {0}")]
+    #[error("it could not be stored: {0}")]
     NotWritten(io::ErrorKind),
 }
 

@@ -111,11 +111,11 @@ fn refused_by_xdp(daemon: &Daemon, name: &str, id: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the lines of `doctor` about the XDP hooks.
-fn doctor(daemon: &Daemon) -> Result<Value> {
+/// Returns the lines of `doctor` about the hooks `xdp` or `tc`; `None` if it has nothing to say about them.
+fn doctor(daemon: &Daemon, hook: &str) -> Result<Option<Value>> {
     let checks = daemon.namespace().enter(|| daemon.client(&["doctor", "-o", "json"]))??;
     let checks: Vec<Value> = serde_json::from_slice(&checks.stdout)?;
-    checks.into_iter().find(|check| check["name"] == "xdp").context("no check of the hooks")
+    Ok(checks.into_iter().find(|check| check["name"] == hook))
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_foreign_xdp_program_is_named_and_kept() -> Result<()> {
     // The answer names libxdp's own dispatcher as such.
     let foreign = Counter::attach(monitor, "mon0", Place::LibxdpDispatcher)?;
     refused_by_xdp(&daemon, "libxdp", foreign.program_id()?)?;
-    let found = doctor(&daemon)?;
+    let found = doctor(&daemon, "xdp")?.context("no check of the hooks")?;
     let owner =
         format!("mon0: a dispatcher of libxdp, xdp_dispatcher (id {}, native)", foreign.program_id()?);
     ensure!(found["verdict"] == "warning" && found["found"].to_string().contains(&owner), "{found}");
@@ -176,7 +176,7 @@ fn a_program_of_another_manager_is_known_by_its_pins() -> Result<()> {
         for words in ["the XDP program of l3afd, count_xdp", path, "POST /l3af/configs/v1/delete"] {
             refused_by_xdp(&daemon, words, foreign.program_id()?)?;
         }
-        let found = doctor(&daemon)?;
+        let found = doctor(&daemon, "xdp")?.context("no check of the hooks")?;
         ensure!(found["found"].to_string().contains("mon0: the XDP program of l3afd"), "{found}");
         live_among(&[&foreign], &topology, &DaemonOptions::default(), &tc_config("last", "0"))?;
         drop(foreign);
@@ -270,8 +270,12 @@ fn positions_are_kept() -> Result<()> {
     };
     daemon.put(PROBE, &tc_config("last", "0")).expect(201);
     assert_eq!(place()?, (0, 2));
+    let ahead = doctor(&daemon, "tc")?.context("no program runs before the probe")?;
+    let named = format!("mon0 ingress: count_tc (id {theirs})");
+    assert!(ahead["found"].as_str().is_some_and(|found| found.ends_with(&named)), "{ahead}");
     daemon.put(PROBE, &tc_config("first", "0")).expect(200);
     assert_eq!(place()?, (1, 2));
+    assert_eq!(doctor(&daemon, "tc")?, None);
     daemon.put("/v1/probes/other", &tc_config("last", "0")).expect(201);
     assert_eq!(place()?, (1, 3));
     for signal in [libc::SIGTERM, libc::SIGKILL] {

@@ -121,7 +121,7 @@ fn what_is_not_possible_is_refused_before_anything_is_read() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = counted(&topology)?;
     for (query, expected) in [
-        ("top=0", "top=0 is not possible; give 1 to 10000"),
+        ("top=0", "top=0 is not a number of entries; use 1 to 10000"),
         ("by=packets", "it needs top"),
         ("top=many", "top"),
         ("peek=true&top=1&by=bytes", "packets"),

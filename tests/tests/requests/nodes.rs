@@ -210,7 +210,7 @@ fn what_a_node_has_not_is_told_in_its_own_words() -> Result<()> {
         ("series?metric=packets", "probe is missing"),
         ("series?probe=p", "metric is missing"),
         ("series?probe=p&metric=packets&node=gw-9", "node=gw-9: the file of --nodes"),
-        ("windows?probe=p&top=0", "top=0 is not possible"),
+        ("windows?probe=p&top=0", "top=0 is not a number of keys"),
         ("windows?probe=p&path=/v1/rules", "there is no parameter path"),
     ] {
         let refused = scene.hub.get(&format!("/v1/nodes/{path}")).expect(400).json();

@@ -95,7 +95,9 @@ pub async fn list(
     let ListQuery { after, wait, ref collector, documents, shape, .. } = query;
     let (wait, bounds) = (wait.unwrap_or(0.0), query.bounds()?);
     if !(0.0..=LONGEST_WAIT).contains(&wait) {
-        return Err(impossible(format!("wait={wait} is not possible; 0 to {LONGEST_WAIT} seconds are")));
+        return Err(impossible(format!(
+            "wait={wait} is not a time to wait; use 0 to {LONGEST_WAIT} seconds"
+        )));
     }
     let with_documents = documents.unwrap_or(false);
     if with_documents {
@@ -115,7 +117,9 @@ impl ListQuery {
         if let Some(limit) = self.limit
             && !(1..=MOST_WINDOWS).contains(&limit)
         {
-            return Err(impossible(format!("limit={limit} is not possible; give 1 to {MOST_WINDOWS}")));
+            return Err(impossible(format!(
+                "limit={limit} is not a number of windows; use 1 to {MOST_WINDOWS}"
+            )));
         }
         let usual = match self.documents {
             Some(true) => ListBounds { windows: USUAL_WINDOWS, bytes: MOST_BYTES },

@@ -48,7 +48,7 @@ impl HistorySteps {
         if count > MOST {
             let least = (to - from) / MOST + 1;
             return Err(format!(
-                "step would give {count} points, and {MOST} are possible; take step={least}s or a shorter time"
+                "step would give {count} points, and the limit is {MOST}; take step={least}s or a shorter time"
             ));
         }
         if count < 1 {

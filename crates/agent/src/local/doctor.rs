@@ -13,7 +13,7 @@ use twinprobe_cli::{CommandError, Session};
 use crate::local::check::{Check, CheckVerdict};
 use crate::local::host::{self, MachineFiles};
 use crate::local::store;
-use twinprobe_kernel::XdpNeighbour;
+use twinprobe_kernel::{TcAhead, XdpNeighbour};
 
 /// The most attachments that `doctor` names because their numbers differ from those on the wire.
 const PROBES: usize = 4;
@@ -34,6 +34,7 @@ impl Doctor {
         let mut checks = host::checks(&MachineFiles::default());
         checks.extend(host::maps());
         checks.extend(neighbours());
+        checks.extend(ahead());
         checks.push(compiler());
         checks.push(daemon(session).await);
         checks.extend(wire(session).await);
@@ -66,6 +67,28 @@ fn owners(found: &[XdpNeighbour]) -> Option<Check> {
         foreign.join(", ")
     );
     Some(Check::warning("xdp", said, advice))
+}
+
+/// Names the TC programs of others that run before probes; `None` if there are none. Without the right to list them, the check of
+/// XDP has said so.
+fn ahead() -> Option<Check> {
+    twinprobe_kernel::tc_ahead().ok().and_then(|found| before_probes(&found))
+}
+
+fn before_probes(found: &[TcAhead]) -> Option<Check> {
+    let said = found.iter().map(|TcAhead { interface, direction, name, id, pin }| {
+        let pin = pin.as_ref().map(|pin| format!(", pinned as {}", pin.display())).unwrap_or_default();
+        format!("{interface} {direction}: {name} (id {id}{pin})")
+    });
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| {
+        Check::warning(
+            "tc",
+            format!("programs of others run before probes: {}", said.join("; ")),
+            "probes do not see packets that these programs end (TC_ACT_OK ends them, too): deploy the probes with position: \
+             first; if they have it, the others came later: delete the probes and deploy them again",
+        )
+    })
 }
 
 fn compiler() -> Check {
@@ -151,6 +174,23 @@ mod tests {
         assert_eq!(check.verdict, CheckVerdict::Warning);
         assert_eq!(check.found, "eth0: a dispatcher of twinprobe; eth1: a dispatcher of libxdp");
         assert!(check.change.unwrap().contains("for probes on eth1 use hook tc"));
+    }
+
+    #[test]
+    fn programs_before_probes_are_named() {
+        assert_eq!(before_probes(&[]), None);
+        let check = before_probes(&[TcAhead {
+            interface: "eth0".to_owned(),
+            direction: twinprobe_ebpf_common::Direction::Ingress,
+            name: "cls".to_owned(),
+            id: 5,
+            pin: Some("/run/bpfman/fs/prog_5".into()),
+        }])
+        .unwrap();
+        let expected =
+            "programs of others run before probes: eth0 ingress: cls (id 5, pinned as /run/bpfman/fs/prog_5)";
+        assert_eq!((check.verdict, &*check.found), (CheckVerdict::Warning, expected));
+        assert!(check.change.unwrap().contains("position: first"));
     }
 
     #[test]

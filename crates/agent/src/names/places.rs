@@ -53,7 +53,7 @@ impl PlaceFile {
         let wrong = |error: String| format!("the file {} of --names-mmdb: {error}", path.display());
         let length = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
         if length > LARGEST {
-            return Err(wrong(format!("it has {length} bytes; {LARGEST} are possible")));
+            return Err(wrong(format!("it has {length} bytes; the limit is {LARGEST}")));
         }
         let reader = catch_unwind(AssertUnwindSafe(|| Reader::open_readfile(path)))
             .map_err(|_| wrong("it is damaged".to_owned()))?

@@ -21,7 +21,7 @@ impl NameQuestion {
         for what in ["address", "port"] {
             let given = pairs.iter().filter(|(name, _)| name == what).count();
             if given > MOST {
-                return Err(format!("{what} is given {given} times; {MOST} are possible"));
+                return Err(format!("{what} is given {given} times; the limit is {MOST}"));
             }
         }
         for (name, text) in pairs {
@@ -35,7 +35,7 @@ impl NameQuestion {
                 "port" => {
                     let port = text
                         .parse::<AskedPort>()
-                        .map_err(|rule| format!("port={text} is not possible: {rule}"))?;
+                        .map_err(|rule| format!("port={text} is not a port: {rule}"))?;
                     add(&mut question.ports, port);
                 }
                 _ => return Err(format!("there is no parameter {name}; there are address and port")),
@@ -79,12 +79,12 @@ mod tests {
         for (text, expected) in [
             ("", "address or port is missing"),
             ("address=db", "address=db is not an address"),
-            ("port=70000", "port=70000 is not possible: "),
+            ("port=70000", "port=70000 is not a port: "),
             ("name=x", "there is no parameter name"),
         ] {
             assert!(parse(text).unwrap_err().contains(expected), "{text}");
         }
         let many: Vec<String> = (0..=MOST).map(|port| format!("port={port}")).collect();
-        assert!(parse(&many.join("&")).unwrap_err().contains("port is given 257 times; 256 are possible"));
+        assert!(parse(&many.join("&")).unwrap_err().contains("port is given 257 times; the limit is 256"));
     }
 }

@@ -45,7 +45,7 @@ impl NodeWindowQuery {
                 return Err(format!("there is no parameter {name}; there are probe, node, top"));
             }
             let known = text.parse().ok().filter(|top| (1..=MOST_KEYS).contains(top));
-            top = known.ok_or_else(|| format!("top={text} is not possible; give 1 to {MOST_KEYS}"))?;
+            top = known.ok_or_else(|| format!("top={text} is not a number of keys; use 1 to {MOST_KEYS}"))?;
         }
         Ok(Self { probe, places, top })
     }
@@ -116,7 +116,7 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         for (text, expected) in
-            [("probe=p&top=0", "top=0 is not possible"), ("probe=p&x=1", "there is no parameter x")]
+            [("probe=p&top=0", "top=0 is not a number of keys"), ("probe=p&x=1", "there is no parameter x")]
         {
             let error = NodeWindowQuery::parse(pairs(text), &nodes()).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -137,8 +137,7 @@ impl RuleBook {
         when: &Conditions,
     ) -> Result<(PutOutcome, RuleStatus), EngineError> {
         if !is_probe_name(name) {
-            let message =
-                format!("{name:?} is not a name of a rule; the same names as for probes are possible");
+            let message = format!("{name:?} is not a name of a rule; the rules for names of probes apply");
             return Err(Rejection::from(Finding::config("name", message)).into());
         }
         let checked = check_expressions(&self.engine, &document).await;

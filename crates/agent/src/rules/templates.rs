@@ -49,7 +49,7 @@ impl RuleBook {
     ) -> Result<(PutOutcome, TemplateStatus), EngineError> {
         if !is_probe_name(name) {
             let message =
-                format!("{name:?} is not a name of a template; the same names as for probes are possible");
+                format!("{name:?} is not a name of a template; the rules for names of probes apply");
             return Err(Rejection::from(Finding::config("name", message)).into());
         }
         // The check of the expressions takes a while, so it holds no lock.

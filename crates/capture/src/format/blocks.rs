@@ -124,7 +124,7 @@ impl Section {
     fn legacy(&self, packet: &LegacyPcapBlock<'_>) -> Result<CaptureRecord, Stop> {
         let captured = packet.caplen as usize;
         if captured > LONGEST {
-            let what = format!("the next one claims {captured} bytes, and {LONGEST} are possible");
+            let what = format!("the next one claims {captured} bytes, and the limit is {LONGEST}");
             return Err(Stop::Damaged(what));
         }
         // The parts of a stamp are apart, and the smaller part may be a second or more in a damaged file.

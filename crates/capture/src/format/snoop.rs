@@ -65,7 +65,7 @@ impl<R: Read> CaptureRecords for Snoop<R> {
         let head: Vec<u8> = first.into_iter().chain(self.bytes.drain(..)).collect();
         let (length, captured, record) = (word(&head, 0), word(&head, 4) as usize, word(&head, 8) as usize);
         if captured > LONGEST {
-            let what = format!("the next one claims {captured} bytes, and {LONGEST} are possible");
+            let what = format!("the next one claims {captured} bytes, and the limit is {LONGEST}");
             return Err(Stop::Damaged(what));
         }
         let Some(size) =

@@ -73,7 +73,7 @@ impl Findings {
         let value = value?;
         let priority = i16::try_from(value).ok();
         if priority.is_none() {
-            let possible = "-32768 to 32767 are possible, lower ones run first";
+            let possible = "use -32768 to 32767; lower ones run first";
             self.add(field, format!("{value} is not a priority; {possible}"));
         }
         priority

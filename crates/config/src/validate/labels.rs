@@ -18,7 +18,7 @@ const RESERVED: [&str; 7] = ["probe", "direction", "node", "instance", "cpu", "l
 /// Checks the labels and adds their mistakes to `findings`.
 pub fn check(labels: &BTreeMap<String, String>, findings: &mut Findings) {
     if labels.len() > MOST_LABELS {
-        let message = format!("{} labels are too many; {MOST_LABELS} are possible", labels.len());
+        let message = format!("{} labels are too many; the limit is {MOST_LABELS}", labels.len());
         findings.add("labels", message);
         return;
     }

@@ -44,7 +44,7 @@ fn at(layout: &Layout, value: &Value, bytes: &mut [u8], path: &str) -> Result<()
         (Shape::Enum { signed, .. }, _) => integer(value, *signed, bytes).or_else(|what| refuse(&what))?,
         (Shape::Array { element, len }, Value::String(text)) if element.shape == Shape::Char => {
             if text.len() > *len {
-                return refuse(&format!("at most {len} bytes are possible"));
+                return refuse(&format!("the limit is {len} bytes"));
             }
             bytes.fill(0);
             bytes[..text.len()].copy_from_slice(text.as_bytes());

@@ -44,8 +44,7 @@ pub fn misnamed_rule(name: &str) -> Option<Finding> {
     /// The longest value of a label.
     const LONGEST: usize = 63;
     let is_good = is_probe_name(name) && rule_key(name).len() <= LONGEST;
-    let message =
-        || format!("{name:?} is not a name of a rule; names of probes with at most 58 letters are possible");
+    let message = || format!("{name:?} is not a name of a rule; use a name of a probe with up to 58 letters");
     (!is_good).then(|| Finding::config("metadata.name", message()))
 }
 

@@ -195,7 +195,7 @@ fn describe(act: &Act) -> String {
         Act::StartsAgain => "the function that a timer calls starts a timer, which may keep a processor; start timers for \
              packets only"
             .into(),
-        Act::CallsHelper(TAIL_CALL) => "bpf_tail_call is possible only through a table whose programs the source names: \
+        Act::CallsHelper(TAIL_CALL) => "bpf_tail_call works only through a table whose programs the source names: \
              .values = { [0] = (void *)&program } behind SEC(\".maps\")"
             .into(),
         Act::CallsHelper(number) => match names::name(*number) {
@@ -228,11 +228,11 @@ fn describe(act: &Act) -> String {
             let most = if *most == u64::MAX { "any number of".into() } else { most.to_string() };
             format!(
                 "the loops of the program may take {most} instructions for one packet (a call of a helper function counts \
-                 as {HELPER} or more), and {MAX_WORK} are possible; do without one of them, do less in each round, or give \
+                 as {HELPER} or more), and the limit is {MAX_WORK}; do without one of them, do less in each round, or give \
                  bpf_loop constants"
             )
         }
-        Act::TooDeep => "calls of functions lead too deep; the kernel allows 8 functions at once".into(),
+        Act::TooDeep => "calls of functions are nested too deep; the kernel allows 8 functions at once".into(),
         Act::TooLong => {
             "the program is too long to prove that it only observes; make it smaller, or its loops simpler".into()
         }

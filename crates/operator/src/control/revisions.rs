@@ -105,7 +105,7 @@ fn fitting(
     }
     let (whole, most) = (whole >> 10, LARGEST >> 10);
     let why = format!(
-        "with its objects the revision takes {whole} KiB, and {most} KiB are possible; make the programs smaller"
+        "with its objects the revision takes {whole} KiB, and the limit is {most} KiB; make the programs smaller"
     );
     (None, Some(why))
 }
@@ -132,7 +132,7 @@ mod tests {
         for (lengths, count) in [([5, 5], 2), ([LARGEST / 2, LARGEST / 2], 1), ([LARGEST, 5], 0)] {
             let (fitting, why) = fitting(&spec, Some(objects(lengths)));
             assert_eq!(fitting.map_or(0, |it| it.objects.len()), count, "{lengths:?}");
-            assert_eq!(why.is_some_and(|why| why.contains("1024 KiB are possible")), count == 0);
+            assert_eq!(why.is_some_and(|why| why.contains("the limit is 1024 KiB")), count == 0);
         }
         assert_eq!(fitting(&spec, None), (None, None));
     }

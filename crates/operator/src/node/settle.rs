@@ -136,7 +136,7 @@ impl NodeAgent {
         let pending = self.pending.entry(name.to_owned()).or_default();
         let is_renewed = assignment.renewed.is_none()
             || pending.put.as_ref().is_some_and(|(_, renewed)| *renewed == assignment.renewed);
-        match deployed(&self.daemon, &node, probe).await {
+        match deployed(&self.daemon, &node, probe, &mut pending.begun).await {
             Err(error) => return self.unanswered(name, revision, error),
             Ok(NodeAnswer::Wanted(report)) if is_renewed => {
                 let last = self.held.get(name).and_then(|held| held.reported.as_ref());
@@ -165,7 +165,8 @@ impl NodeAgent {
                 }
             }
         }
-        match deployed(&self.daemon, &node, probe).await? {
+        let pending = self.pending.entry(name.to_owned()).or_default();
+        match deployed(&self.daemon, &node, probe, &mut pending.begun).await? {
             NodeAnswer::Wanted(report) => Ok(*report),
             NodeAnswer::Absent | NodeAnswer::Other(_) => {
                 let reason = "somebody else has replaced or deleted it just now";

@@ -62,7 +62,7 @@ impl<'a> Checker<'a> {
                     WindowFunction::NAMES
                 ),
             )),
-            _ => Err(self.fault(tree, "lists, maps and structures are possible only after `in`".to_owned())),
+            _ => Err(self.fault(tree, "lists, maps and structures can stand only after `in`".to_owned())),
         };
         self.depth -= 1;
         checked
@@ -92,10 +92,9 @@ impl<'a> Checker<'a> {
     /// `window.seconds`, `previous.window.seconds`, or a part of a key: `top(ingress.flows).source`.
     fn select(&mut self, tree: &IdedExpr, select: &SelectExpr) -> Checked {
         if select.test {
-            return Err(self.fault(
-                tree,
-                "`has` is not possible in rules; numbers that a window lacks count as 0".to_owned(),
-            ));
+            return Err(
+                self.fault(tree, "rules have no `has`; numbers that a window lacks count as 0".to_owned())
+            );
         }
         if let Some((call, part)) = part_of_call(tree) {
             return self.function(tree, call, part);
@@ -133,10 +132,8 @@ impl<'a> Checker<'a> {
         }
         let Some((sign, operands, result)) = operator(&call.func_name) else {
             let name = call.func_name.trim_matches('_');
-            return Err(self.fault(
-                tree,
-                format!("{name:?} is not possible in rules; functions are {}", WindowFunction::NAMES),
-            ));
+            return Err(self
+                .fault(tree, format!("{name:?} is not a function of rules; use {}", WindowFunction::NAMES)));
         };
         let target = call.target.as_deref().map(|target| self.check(target)).transpose()?;
         let arguments =

@@ -19,7 +19,7 @@ pub fn parse<T: Send>(
     visit: impl FnOnce(&IdedExpr, &SourceInfo) -> Result<T, ExpressionFault> + Send,
 ) -> Result<T, ExpressionFault> {
     if text.len() > LONGEST {
-        let message = format!("the expression has {} bytes; at most {LONGEST} are possible", text.len());
+        let message = format!("the expression has {} bytes; the limit is {LONGEST}", text.len());
         return Err(ExpressionFault::at_start(message));
     }
     if text.trim().is_empty() {
@@ -47,7 +47,7 @@ fn first(text: &str, errors: &ParseErrors) -> ExpressionFault {
     };
     let number = |place: isize| u32::try_from(place).unwrap_or(1).max(1);
     let message = match error.msg.contains("Recursion limit") {
-        true => "the expression is too deeply nested; at most 96 levels are possible".to_owned(),
+        true => "the expression is too deeply nested; the limit is 96 levels".to_owned(),
         false => error.msg.clone(),
     };
     ExpressionFault { line: number(error.pos.0), column: number(error.pos.1), message }

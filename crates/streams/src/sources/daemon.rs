@@ -131,7 +131,7 @@ impl SourceDaemon {
         self.sends_single.store(false, Ordering::Relaxed);
         match Self::connect(&self.address, &self.files) {
             Ok(client) => *self.client.lock() = client,
-            Err(error) => tracing::warn!(server = self.name, %error, "no new connection is possible"),
+            Err(error) => tracing::warn!(server = self.name, %error, "a new connection fails"),
         }
     }
 }

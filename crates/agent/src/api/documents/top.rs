@@ -31,7 +31,7 @@ impl TopQuery {
                 "by chooses the entries that top leaves; it needs top, the number of entries".to_owned()
             }
             (Some(top), _) if !(1..=MOST).contains(&top) => {
-                format!("top={top} is not possible; give 1 to {MOST}")
+                format!("top={top} is not a number of entries; use 1 to {MOST}")
             }
             _ => return Ok(()),
         };

@@ -55,7 +55,7 @@ impl Points {
         let count = number(last) - number(first) + 1;
         let count = usize::try_from(count).ok().filter(|count| *count <= MOST_POINTS).ok_or_else(|| {
             let least = widest.div_euclid(1_000_000_000) + 1;
-            format!("step would give {count} points, and {MOST_POINTS} are possible; take step={least}s or a shorter time")
+            format!("step would give {count} points, and the limit is {MOST_POINTS}; take step={least}s or a shorter time")
         })?;
         let ends = (0..count as i128).map(|point| (number(first) + point) * step).collect();
         let point = |end| usize::try_from(number(end) - number(first)).ok();

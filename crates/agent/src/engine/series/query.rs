@@ -47,8 +47,8 @@ impl ChartQuery {
                 "step" => query.step = Some(step(&text)?),
                 "top" => {
                     let top = text.parse().ok().filter(|top| (1..=MOST_KEYS).contains(top));
-                    query.top =
-                        top.ok_or_else(|| format!("top={text} is not possible; give 1 to {MOST_KEYS}"))?;
+                    query.top = top
+                        .ok_or_else(|| format!("top={text} is not a number of keys; use 1 to {MOST_KEYS}"))?;
                 }
                 _ => return Err(format!("there is no parameter {name}; there are {NAMES}")),
             }
@@ -57,7 +57,7 @@ impl ChartQuery {
             return Err("metric is missing: the name of a metric of the probe".to_owned());
         }
         if query.keys.len() > MOST_KEYS {
-            return Err(format!("{} keys are too many; {MOST_KEYS} are possible", query.keys.len()));
+            return Err(format!("{} keys are too many; the limit is {MOST_KEYS}", query.keys.len()));
         }
         if let (Some(from), Some(to)) = (query.from, query.to)
             && from >= to
@@ -149,7 +149,7 @@ mod tests {
             ("metric=m&from=yesterday", "from=yesterday is not a time"),
             ("metric=m&from=1h", "from=1h is not a time"),
             ("metric=m&step=0s", "step=0s is not a duration"),
-            ("metric=m&top=0", "top=0 is not possible; give 1 to 100"),
+            ("metric=m&top=0", "top=0 is not a number of keys; use 1 to 100"),
             ("metric=m&direction=in", "direction=in is neither"),
             ("metric=m&steps=1s", "there is no parameter steps; there are metric"),
             ("metric=m&from=now&to=-1h", "from is not before to"),

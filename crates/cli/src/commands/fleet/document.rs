@@ -145,8 +145,7 @@ fn object(file: ObjectText<'_>) -> Result<FleetFile, CommandError> {
         ("", _) | (_, "") => Err(file.refused(format!(
             "apiVersion or kind is missing; give `apiVersion: {API}` and `kind: {PROBE}` or `{RULE}`"
         ))),
-        _ => Err(file
-            .refused(format!("it is a {kind} of {api_version}; {PROBE} and {RULE} of {API} are possible"))),
+        _ => Err(file.refused(format!("it is a {kind} of {api_version}; use {PROBE} or {RULE} of {API}"))),
     }
 }
 

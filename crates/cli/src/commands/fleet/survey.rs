@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
 use twinprobe_api::{NodeReport, NodeState};
-use twinprobe_client::{ClientError, NodeAnswer, WantedProbe, deployed};
+use twinprobe_client::{ClientError, NodeAnswer, RevisionTime, WantedProbe, deployed};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_fleet::{FleetPlan, NodeView, is_decided, matches, refused};
 
@@ -47,8 +47,9 @@ impl<'a> Survey<'a> {
         let has_refused =
             |node: &&&Node| self.reports.get(&node.name).is_some_and(|report| report.stage.is_some());
         let nodes: Vec<&Node> = self.nodes.iter().filter(|node| !has_refused(node)).copied().collect();
-        let asked = stream::iter(nodes)
-            .map(|node| async move { (node, deployed(&node.client, &node.name, wanted).await) });
+        let asked = stream::iter(nodes).map(|node| async move {
+            (node, deployed(&node.client, &node.name, wanted, &mut RevisionTime::default()).await)
+        });
         let answers: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;
         for (node, answer) in answers {
             let answer = answer.map(|deployed| match deployed {
@@ -67,10 +68,12 @@ impl<'a> Survey<'a> {
         let put = stream::iter(nodes).map(|node| async move {
             let done = node.client.put(wanted.name, config, Some(message)).await;
             let found = match done {
-                Ok(_) => deployed(&node.client, &node.name, wanted).await.map(|deployed| match deployed {
-                    NodeAnswer::Wanted(report) => Some(*report),
-                    NodeAnswer::Absent | NodeAnswer::Other(_) => None,
-                }),
+                Ok(_) => deployed(&node.client, &node.name, wanted, &mut RevisionTime::default()).await.map(
+                    |deployed| match deployed {
+                        NodeAnswer::Wanted(report) => Some(*report),
+                        NodeAnswer::Absent | NodeAnswer::Other(_) => None,
+                    },
+                ),
                 Err(ClientError::Refused(problem)) if is_decided(&problem) => {
                     Ok(Some(refused(wanted.name, &node.name, wanted.revision, &problem)))
                 }

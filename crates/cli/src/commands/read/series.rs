@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::{Number, Value};
-use twinprobe_api::Chart;
+use twinprobe_api::{Chart, ChartKind};
 use twinprobe_client::{Answer, Client};
 
 use crate::commands::read::metrics;
@@ -42,7 +42,8 @@ pub struct SeriesCommand {
     /// End at this time [default: the newest window]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment::asked_end)]
     to: Option<String>,
-    /// Time from one point to the next [default: each window is a point]
+    /// Time from one point to the next. A window belongs to the point in which it ends, and TIME is the end of a point [default:
+    /// each window is a point]
     #[arg(long, value_name = "TIME")]
     step: Option<String>,
     /// Show this number of keys, the largest ones
@@ -220,6 +221,9 @@ fn render(chart: &Chart, rate: bool, screen: Screen) -> String {
     let is_nothing = chart.series.is_empty() && chart.others.is_none();
     let mut text = match (table.is_empty(), is_nothing) {
         (true, _) => "no windows\n".to_owned(),
+        (false, true) if chart.windows == 1 && chart.shows == ChartKind::Increase => {
+            "nothing was counted in this time; windows: 1. A sum has an increase only since an earlier window\n".to_owned()
+        }
         (false, true) => format!("nothing was counted in this time; windows: {}\n", chart.windows),
         (false, false) => table.render(screen),
     };
@@ -232,7 +236,7 @@ fn render(chart: &Chart, rate: bool, screen: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use twinprobe_api::{ChartKind, ChartSeries, NameList, OtherKeys};
+    use twinprobe_api::{ChartSeries, NameList, OtherKeys};
     use twinprobe_ebpf_common::Direction;
 
     use super::*;

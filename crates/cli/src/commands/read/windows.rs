@@ -149,8 +149,12 @@ fn at(windows: &[WindowEntry], time: Timestamp) -> Result<u64, String> {
     if start > time {
         return Err(match found.checked_sub(1).map(|before| times[before]) {
             Some((before, _, end)) => {
+                let between = match seq - before {
+                    1 => "",
+                    _ => "; the windows between were removed, or scrapes of /metrics ended them",
+                };
                 format!(
-                    "window {before} ended at {}, and the next one, {seq}, began at {}",
+                    "window {before} ended at {}, and the next one, {seq}, began at {}{between}",
                     shown(&end),
                     shown(&start)
                 )

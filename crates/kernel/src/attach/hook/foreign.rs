@@ -19,7 +19,7 @@ const LIBXDP_DISPATCHER: &str = "xdp_dispatcher";
 /// The first byte of the dispatcher's configuration. The third byte is the number of programs.
 const LIBXDP_MAGIC: u8 = 236;
 /// The name of this daemon's dispatchers.
-const OWN_DISPATCHER: &str = "tp_dispatcher";
+pub const OWN_DISPATCHER: &str = "tp_dispatcher";
 
 /// An XDP program at an interface, with its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -33,10 +33,16 @@ pub fn is_supported() -> bool {
 
 /// Tells whether the interface reports this program. Call this in the interface's namespace.
 pub fn runs(ifindex: u32, hook: Hook, program: u32) -> io::Result<bool> {
+    Ok(programs(ifindex, hook)?.contains(&program))
+}
+
+/// Returns the ids of the programs at a hook, in the order in which they run; none if there is no such interface. Call this in the
+/// interface's namespace.
+pub fn programs(ifindex: u32, hook: Hook) -> io::Result<Vec<u32>> {
     match link::prog_query(ifindex, attach_type(hook), &mut [0; MAX_PROGRAMS]) {
         // The errors that say that the interface does not exist.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => Ok(false),
-        programs => Ok(programs?.contains(&program)),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => Ok(Vec::new()),
+        programs => programs,
     }
 }
 
