@@ -272,10 +272,11 @@ fn positions_are_kept() -> Result<()> {
     assert_eq!(place()?, (0, 2));
     let ahead = doctor(&daemon, "tc")?.context("no program runs before the probe")?;
     let named = format!("mon0 ingress: count_tc (id {theirs})");
-    assert!(ahead["found"].as_str().is_some_and(|found| found.ends_with(&named)), "{ahead}");
+    assert!(ahead["found"].as_str().is_some_and(|found| found.contains(&named)), "{ahead}");
     daemon.put(PROBE, &tc_config("first", "0")).expect(200);
     assert_eq!(place()?, (1, 2));
-    assert_eq!(doctor(&daemon, "tc")?, None);
+    let ahead = doctor(&daemon, "tc")?.unwrap_or_default();
+    assert!(!ahead.to_string().contains("mon0 ingress"), "{ahead}");
     daemon.put("/v1/probes/other", &tc_config("last", "0")).expect(201);
     assert_eq!(place()?, (1, 3));
     for signal in [libc::SIGTERM, libc::SIGKILL] {

@@ -78,7 +78,7 @@ fn every_mistake_is_named_with_its_field() {
         "spec.rollout.steps[1]: 10% is not more",
         "spec.rollout.steps[2]: \"x\" can't be a step",
         "spec.rollout.steps: do not end with 100%",
-        "spec.rollout.windows: 0 windows",
+        "spec.rollout.windows: 0 is not a number of windows",
         "spec.rollout.timeout: \"soon\"",
         "spec.config.ingress.hook: ",
     ] {

@@ -212,7 +212,7 @@ mod tests {
         };
         assert_eq!(probe(json!({ "library": "top-talkers", "attach": { "interfaces": ["eth*"] } })), Ok(()));
         let refused = probe(json!({ "library": "no-such", "rollout": { "windows": 2000 } })).unwrap_err();
-        assert!(refused.contains("spec.rollout.windows: 2000 windows"), "{refused}");
+        assert!(refused.contains("spec.rollout.windows: 2000 is not a number of windows"), "{refused}");
         assert!(refused.contains("spec.library: "), "{refused}");
         let config = json!({ "interface": "eth0", "ingress": { "source": "int x;", "metrics": [{ "name": "a b", "map": "m" }] } });
         let refused = probe(json!({ "config": config })).unwrap_err();

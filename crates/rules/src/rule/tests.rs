@@ -99,9 +99,9 @@ fn rules_with_mistakes_are_refused() {
     for (changes, said) in [
         (json!({ "when": "max(ingress.talkers)" }), "when: a condition is true or false"),
         (json!({ "until": "1 +" }), "until: "),
-        (json!({ "for": 0 }), "for: 0 windows"),
+        (json!({ "for": 0 }), "for: 0 is not a number of windows"),
         (json!({ "cooldown": "soon" }), "cooldown: \"soon\" is not a duration"),
-        (json!({ "max_actions_per_hour": 0 }), "max_actions_per_hour: 0 actions"),
+        (json!({ "max_actions_per_hour": 0 }), "max_actions_per_hour: 0 is not a limit of actions"),
         (json!({ "do": [] }), "do: 0 actions"),
         (json!({ "do": [{ "notify": "ftp://x" }] }), "do[0].notify: \"ftp://x\" is not a URL"),
         (

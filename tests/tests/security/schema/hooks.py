@@ -42,7 +42,7 @@ IN_WORDS = [
     (r"source$", "the source is empty|a NUL byte|bytes; the limit is"),
     (r"defines", "bytes; the limit is"),
     (r"^netns$", "the limit is .* bytes without NUL|lead to pods"),
-    (r"^window\.interval$|^expires$|sum_expires$", "not a duration|are possible|resets nothing"),
+    (r"^window\.interval$|^expires$|sum_expires$", r"not a duration|; use \d+ms to |resets nothing"),
     # The schema has dependentRequired for it, which the generator ignores.
     (r"series_by$", "it needs max_series"),
     (r"key_label$", "two '_' first|metrics already have|has a label .* already"),
@@ -86,7 +86,7 @@ OF_A_CHART = "|".join([
 CHARTS = ("/series", "/series/history")
 
 # Addresses and ports are texts, too.
-OF_NAMES = "^address or port is missing|^address=.* is not an address|^port=.* is not possible"
+OF_NAMES = "^address or port is missing|^address=.* is not an address|^port=.* is not a port"
 # So are the nodes.
 OF_NODES = "^probe is missing: |^node=.*: the file of --nodes has no such name$"
 
