@@ -131,7 +131,7 @@ pub fn duration(
         duration.ok_or_else(|| format!("{quoted} is not a duration such as 10s, 250ms, 5m, 1h"))?;
     match possible.contains(&duration) {
         true => Ok(duration),
-        false => Err(format!("{quoted} can't be the {what}; use {limits}")),
+        false => Err(format!("{quoted} is not allowed as {what}; use {limits}")),
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::hook::{Hook, ProgramKind};
 
 use crate::attach::hook::error::AttachError;
@@ -36,6 +37,18 @@ impl TcMethod {
             Self::Clsact => "clsact",
         }
     }
+}
+
+/// Returns the ids of the programs of all owners at the two TC hooks of an interface, in the order in which they run. clsact filters do
+/// not count. Call this in the interface's namespace.
+pub fn tc_programs(ifindex: u32) -> io::Result<[(Direction, Vec<u32>); 2]> {
+    if !tcx::is_supported() {
+        return Ok([(Direction::Ingress, Vec::new()), (Direction::Egress, Vec::new())]);
+    }
+    Ok([
+        (Direction::Ingress, tcx::programs(ifindex, Hook::TcIngress)?),
+        (Direction::Egress, tcx::programs(ifindex, Hook::TcEgress)?),
+    ])
 }
 
 /// An attached program. A drop detaches the program unless it is pinned.

@@ -1,5 +1,6 @@
 //! The ways to attach a program to an interface, one file each.
 
+pub mod ahead;
 pub mod attachment;
 pub mod clsact;
 pub mod error;

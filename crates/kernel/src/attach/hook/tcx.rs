@@ -2,19 +2,14 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 
-use aya::programs::{ProgramInfo, loaded_programs};
 use aya_obj::generated::bpf_attach_type::{self, BPF_TCX_EGRESS, BPF_TCX_INGRESS};
 use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE};
 use twinprobe_ebpf_common::Direction;
 use twinprobe_ebpf_common::hook::{Hook, Position};
 
 use crate::attach::hook::error::AttachError;
-use crate::attach::hook::foreign::OWN_DISPATCHER;
 use crate::attach::hook::hook_point::HookPoint;
-use crate::attach::hook::manager;
-use crate::net::rtnl::socket::NetlinkSocket;
 use crate::sys::{call, link};
 
 /// `BPF_MPROG_MAX`: the largest number of programs at one hook of an interface.
@@ -71,46 +66,4 @@ pub fn attach(place: &HookPoint, program: BorrowedFd<'_>) -> Result<OwnedFd, Att
             place.failed(error)
         }
     })
-}
-
-/// A TCX program that runs before a dispatcher of twinprobe. If it ends a packet's way (also by TC_ACT_OK), no probe behind it
-/// sees the packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TcAhead {
-    pub interface: String,
-    pub direction: Direction,
-    pub name: String,
-    pub id: u32,
-    pub pin: Option<PathBuf>,
-}
-
-/// Returns the programs before dispatchers at the interfaces of the caller's namespace, by the names of the interfaces.
-pub fn tc_ahead() -> io::Result<Vec<TcAhead>> {
-    if !is_supported() {
-        return Ok(Vec::new());
-    }
-    let mut devices = NetlinkSocket::here()?.devices()?;
-    devices.sort_by(|one, other| one.name.cmp(&other.name));
-    let loaded: Vec<ProgramInfo> = loaded_programs().flatten().collect();
-    let name_of = |id: u32| {
-        let program = loaded.iter().find(|program| program.id() == id);
-        program.and_then(ProgramInfo::name_as_str).unwrap_or("without a name").to_owned()
-    };
-    let mut found = Vec::new();
-    for device in devices {
-        for hook in [Hook::TcIngress, Hook::TcEgress] {
-            let ids = programs(device.index, hook)?;
-            let named: Vec<(u32, String)> = ids.into_iter().map(|id| (id, name_of(id))).collect();
-            let last = named.iter().rposition(|(_, name)| name == OWN_DISPATCHER).unwrap_or_default();
-            let ahead = named.into_iter().take(last).filter(|(_, name)| name != OWN_DISPATCHER);
-            found.extend(ahead.map(|(id, name)| TcAhead {
-                interface: device.name.clone(),
-                direction: hook.into(),
-                name,
-                id,
-                pin: manager::pin_of(id),
-            }));
-        }
-    }
-    Ok(found)
 }
