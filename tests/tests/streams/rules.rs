@@ -313,7 +313,7 @@ fn rules_that_a_stream_can_not_run_are_refused() -> Result<()> {
     unknown["on"] = json!("some");
     for (document, said) in [
         (local, "twinprobe rules apply"),
-        (unknown, "on: \"some\"; where, all and labels"),
+        (unknown, "on: \"some\" is not a choice of nodes"),
         (rule("sum(ingress.packets >", "where"), "when, column 22: "),
     ] {
         fs::write(&path, document.to_string())?;
