@@ -23,7 +23,7 @@ pub struct WantedProbe<'a> {
     pub reads_inserts: bool,
 }
 
-/// The time since which a probe has its revision. It never changes, so that who looks again and again asks for it once.
+/// The time since which a probe has its revision. This time never changes: a client that looks many times asks for it once.
 #[derive(Clone, Debug, Default)]
 pub struct RevisionTime {
     /// The probe, by its `instance`, and the number of the revision; `None` before the first look.

@@ -36,7 +36,7 @@ pub fn runs(ifindex: u32, hook: Hook, program: u32) -> io::Result<bool> {
     Ok(programs(ifindex, hook)?.contains(&program))
 }
 
-/// Returns the ids of the programs at a hook, in the order in which they run; none if there is no such interface. Call this in the
+/// Returns the ids of the programs at a hook, in the order in which they run; empty without such an interface. Call this in the
 /// interface's namespace.
 pub fn programs(ifindex: u32, hook: Hook) -> io::Result<Vec<u32>> {
     match link::prog_query(ifindex, attach_type(hook), &mut [0; MAX_PROGRAMS]) {
