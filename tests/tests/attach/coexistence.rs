@@ -345,6 +345,21 @@ fn foreign_clsact_filters_go_on() -> Result<()> {
     Ok(())
 }
 
+/// The kernel calls TCX programs before the filters of clsact, also before the first one.
+#[test]
+fn programs_before_clsact_are_named() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start_with(topology.monitor(), &tc_attach("clsact"))?;
+    let foreign = Counter::attach(topology.monitor(), "mon0", Place::TcxLast)?;
+    let named = format!("mon0 ingress: count_tc (id {})", foreign.program_id()?);
+    daemon.put(PROBE, &tc_config("first", "0")).expect(201);
+    let ahead = doctor(&daemon, "tc")?.context("no program runs before the probe")?;
+    assert!(ahead["found"].as_str().is_some_and(|found| found.contains(&named)), "{ahead}");
+    drop(foreign);
+    assert!(doctor(&daemon, "tc")?.is_none_or(|ahead| !ahead.to_string().contains("mon0 ingress")));
+    Ok(())
+}
+
 /// Two daemons share a hook: the end, a crash and the probes of one do not affect the other.
 #[test]
 fn two_daemons_share_an_interface() -> Result<()> {

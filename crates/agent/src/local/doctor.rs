@@ -86,7 +86,8 @@ fn before_probes(found: &[TcAhead]) -> Option<Check> {
             "tc",
             format!("programs of others run before probes: {}", said.join("; ")),
             "probes do not see packets that these programs end (TC_ACT_OK ends them, too): deploy the probes with position: \
-             first; if they have it, the others came later: delete the probes and deploy them again",
+             first; if they have it, the others came later: delete the probes and deploy them again; for probes that use clsact, start \
+             the daemon with --tc-attach auto, because all TCX programs run before clsact",
         )
     })
 }

@@ -11,8 +11,8 @@ use crate::attach::hook::foreign::OWN_DISPATCHER;
 use crate::attach::hook::manager;
 use crate::net::rtnl::socket::NetlinkSocket;
 
-/// A TCX program that runs before a dispatcher of twinprobe. If it ends a packet's way (also by TC_ACT_OK), no probe behind it
-/// sees the packet.
+/// A program of TCX or of a clsact filter that runs before a dispatcher of twinprobe. If it ends a packet's way (also by
+/// TC_ACT_OK), no probe behind it sees the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcAhead {
     pub interface: String,

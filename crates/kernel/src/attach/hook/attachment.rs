@@ -39,16 +39,16 @@ impl TcMethod {
     }
 }
 
-/// Returns the ids of the programs of all owners at the two TC hooks of an interface, in the order in which they run. clsact filters do
-/// not count. Call this in the interface's namespace.
+/// Returns the ids of the programs of all owners at the two TC hooks of an interface, in the order in which they run: all
+/// TCX programs run before the filters of clsact. Call this in the interface's namespace.
 pub fn tc_programs(ifindex: u32) -> io::Result<[(Direction, Vec<u32>); 2]> {
-    if !tcx::is_supported() {
-        return Ok([(Direction::Ingress, Vec::new()), (Direction::Egress, Vec::new())]);
-    }
-    Ok([
-        (Direction::Ingress, tcx::programs(ifindex, Hook::TcIngress)?),
-        (Direction::Egress, tcx::programs(ifindex, Hook::TcEgress)?),
-    ])
+    let has_tcx = tcx::is_supported();
+    let at = |hook| {
+        let mut programs = if has_tcx { tcx::programs(ifindex, hook)? } else { Vec::new() };
+        programs.extend(clsact::programs(ifindex, hook)?);
+        io::Result::Ok((Direction::from(hook), programs))
+    };
+    Ok([at(Hook::TcIngress)?, at(Hook::TcEgress)?])
 }
 
 /// An attached program. A drop detaches the program unless it is pinned.

@@ -134,6 +134,13 @@ impl ClsactFilter {
     }
 }
 
+/// Returns the ids of the programs in all filters at a hook, in the order in which they run. Call this in the
+/// interface's namespace.
+pub fn programs(ifindex: u32, hook: Hook) -> io::Result<Vec<u32>> {
+    let filters = NetlinkSocket::here()?.filters(parent(ifindex, hook))?;
+    Ok(filters.into_iter().filter_map(|filter| filter.program).collect())
+}
+
 fn parent(ifindex: u32, hook: Hook) -> Parent {
     let egress = match Direction::from(hook) {
         Direction::Ingress => false,
