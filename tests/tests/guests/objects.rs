@@ -10,7 +10,7 @@ use twinprobe_tests::bpf::variants::variants;
 use twinprobe_tests::traffic::{Generator, GeneratorOptions};
 use twinprobe_tests::{Daemon, Topology, probes};
 
-use crate::scene::{at_xdp, clangs, compile, directory, of_object, stripped, without_types};
+use crate::scene::{at_xdp, clangs, compile, directory, of_object, source, stripped, without_types};
 
 /// The programs that need no header of ours.
 const PLAIN: [&str; 8] =
@@ -255,6 +255,32 @@ fn an_object_in_a_file_runs_with_the_sizes_of_the_configuration() -> Result<()> 
     let config = &daemon.json("/v1/probes/sizes")["config"]["ingress"];
     let sent = config["object"].as_str().map_or(0, str::len);
     ensure!(sent > 0 && sent < elf.len() && config["max_entries"]["lengths"] == 8, "{config}");
+    Ok(())
+}
+
+/// Loaders of some projects set the sizes of arrays, of rings and of maps in maps, too.
+#[test]
+fn maps_without_sizes_get_usual_ones() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let config = at_xdp(&json!({ "source": source("without-sizes")? }), &["packets", "lengths"]);
+    let answer = daemon.put("/v1/probes/without-sizes", &config).expect(201).json();
+    for words in [
+        "map packets has no number of entries, and gets 1024",
+        "map lengths has no number of entries, and gets 262144",
+        "map limits has no number of entries, and gets 1024",
+        "the maps in limits have no number of entries, and get 1024",
+    ] {
+        ensure!(answer["warnings"].to_string().contains(words), "{words}: {answer}");
+    }
+    // A usual size counts for the limits like one that the source gives.
+    let large = source("without-sizes")?.replacen("__type(value, __u64)", "__type(value, __u64[1 << 20])", 1);
+    let answer =
+        daemon.post("/v1/validate", &at_xdp(&json!({ "source": large }), &["packets"])).expect(422).json();
+    ensure!(answer.to_string().contains("map packets of ingress takes the most"), "{answer}");
+    Generator::new(topology.generator(), "gen0", GeneratorOptions::default())?.send(10)?;
+    let document = daemon.json("/v1/probes/without-sizes/metrics");
+    assert_eq!(document["ingress"]["packets"]["entries"][0]["value"], 10, "{document}");
     Ok(())
 }
 

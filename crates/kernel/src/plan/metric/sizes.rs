@@ -2,14 +2,11 @@
 //! know the host.
 
 use twinprobe_ebpf_common::finding::{Finding, Stage};
-use twinprobe_ebpf_common::{MapFamily, MapKind};
+use twinprobe_ebpf_common::{EventKind, MapFamily, MapKind};
 
-use crate::plan::map_spec::entries;
+use crate::plan::map_spec::{MapSpec, entries};
 use crate::plan::object::Definitions;
 use crate::plan::request::{DirectionRequest, KernelFacts};
-
-/// The number of entries of a table for which neither the source nor the configuration has a number.
-const USUAL: u32 = 10_240;
 
 /// Sets the numbers in the definitions of an object, and warns of tables that have none. Returns a finding for each map that
 /// is not there.
@@ -28,13 +25,34 @@ pub fn set(defined: &mut Definitions, request: &DirectionRequest, facts: KernelF
         findings.push(Finding::new(Stage::Load, format!("{direction}.max_entries.{map}"), message));
     }
     for (map, spec) in &mut defined.maps {
-        let family = MapKind::from_bpf_type(spec.map_type).map(MapKind::family);
-        if spec.max_entries == 0 && matches!(family, Some(MapFamily::Hash | MapFamily::Trie)) {
-            spec.max_entries = USUAL;
+        if let Some(usual) = complete(spec) {
             defined.warnings.push(format!(
-                "map {map} has no number of entries, and gets {USUAL}; give it another in {direction}.max_entries"
+                "map {map} has no number of entries, and gets {usual}; give it another in {direction}.max_entries"
             ));
+        }
+        if let Some(usual) = spec.inner.as_deref_mut().and_then(complete) {
+            defined.warnings.push(format!("the maps in {map} have no number of entries, and get {usual}"));
         }
     }
     findings
+}
+
+/// Gives a map without a number of entries the usual one. Returns this number.
+fn complete(spec: &mut MapSpec) -> Option<u32> {
+    let usual = usual(spec.map_type).filter(|_| spec.max_entries == 0)?;
+    spec.max_entries = usual;
+    Some(usual)
+}
+
+/// Returns the number of entries of a map for which neither the source nor the configuration has a
+/// number; `None` if there is no usual number. All entries of an array are in memory and in windows, so that it gets fewer.
+fn usual(map_type: u32) -> Option<u32> {
+    if EventKind::from_bpf_type(map_type) == Some(EventKind::Ringbuf) {
+        return Some(256 << 10);
+    }
+    match MapKind::from_bpf_type(map_type)?.family() {
+        MapFamily::Hash | MapFamily::Trie => Some(10_240),
+        MapFamily::Array | MapFamily::Nested => Some(1024),
+        MapFamily::Fifo | MapFamily::Global => None,
+    }
 }
