@@ -70,6 +70,12 @@ impl FilesBeside {
         let inner = [INNER; ABOVE].join("/");
         entries.push(json!({ "type": "directory", "name": inner, "contents": [] }));
         let mut view = view.clone();
+        // A file of a few types that the project itself has under that name comes in place of all types, also in angle brackets.
+        if unit.files.contains_key(vmlinux::NAME)
+            && let Some(common) = view["roots"][0]["contents"].as_array_mut()
+        {
+            common.retain(|entry| entry["name"] != vmlinux::NAME);
+        }
         if let Some(roots) = view["roots"].as_array_mut() {
             roots.push(json!({ "type": "directory", "name": BESIDE, "contents": entries }));
         }

@@ -2,6 +2,7 @@
 //! its stdin and writes the object to its stdout; its messages become findings that name lines of the source.
 
 mod doubled;
+mod labels;
 mod legacy;
 mod strip;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use twinprobe_ebpf_common::finding::{BESIDE, Finding, INNER, Rejection, SOURCE_N
 use crate::bcc::dialect::{self, BccArguments};
 use crate::beside::FilesBeside;
 use crate::child::{self, ChildOutcome};
+use crate::compile::labels::UnitTexts;
 use crate::compile::strip::without_debug_information;
 use crate::confine::confine::Confinement;
 use crate::diagnostics;
@@ -109,9 +111,29 @@ impl Compiler {
         }
     }
 
+    /// Compiles a unit. If the source has declarations right behind labels, and clang is too old for them, clang runs again
+    /// with empty statements between them; the first outcome counts if that does not help.
+    async fn outcome(&self, arguments: Vec<OsString>, unit: &Unit<'_>) -> io::Result<ChildOutcome> {
+        let first = self.apart(arguments.clone(), unit).await?;
+        let mut texts = UnitTexts { source: unit.source.to_owned(), files: unit.files.clone() };
+        let mut later = None;
+        for _ in 0..LABEL_RUNS {
+            match later.as_ref().unwrap_or(&first) {
+                ChildOutcome::Ended { status, log, .. }
+                    if !status.success() && texts.separate(log, STDIN_NAME) => {}
+                _ => break,
+            }
+            let unit = Unit { source: &texts.source, files: &texts.files, ..*unit };
+            later = Some(self.apart(arguments.clone(), &unit).await?);
+        }
+        let helps =
+            |later: &ChildOutcome| matches!(later, ChildOutcome::Ended { status, .. } if status.success());
+        Ok(later.filter(helps).unwrap_or(first))
+    }
+
     /// Compiles a unit. If the host's headers define names that the source defines itself, clang runs once more with other names
     /// in these headers; the first outcome counts if that does not help.
-    async fn outcome(&self, arguments: Vec<OsString>, unit: &Unit<'_>) -> io::Result<ChildOutcome> {
+    async fn apart(&self, arguments: Vec<OsString>, unit: &Unit<'_>) -> io::Result<ChildOutcome> {
         let run = async |mut arguments: Vec<OsString>, apart: Option<&str>| {
             let beside = FilesBeside::new(&self.view, unit, apart.map(|text| (doubled::NAME, text)))?;
             beside.show(&mut arguments);
@@ -187,6 +209,8 @@ impl Compiler {
 /// The kernel applies the limit to ticks, which a busy host may assign to the wrong process, but reports the exact time. A killed
 /// run counts as over its limit if it has used at least one part of this many of the limit.
 const INACCURACY: u32 = 2;
+/// The most further runs for declarations behind labels. Each run tells at most ten of them.
+const LABEL_RUNS: usize = 4;
 /// The argument that puts the source's text into the debug information.
 const EMBED: &str = "-gembed-source";
 /// The message of clang 14 for inline assembly, if the first declaration of a header comes from a macro: then

@@ -30,7 +30,7 @@ const COMMON_HEADERS: [(&str, &str); 11] = [
     ("twinprobe/tunnel.h", include_str!("../headers/twinprobe/tunnel.h")),
 ];
 /// The headers of the dialect, and the headers that replace a header of the host.
-const BCC_HEADERS: [(&str, &str); 19] = [
+const BCC_HEADERS: [(&str, &str); 20] = [
     ("bcc/calls.h", include_str!("../headers/bcc/calls.h")),
     ("bcc/conventions.h", include_str!("../headers/bcc/conventions.h")),
     ("bcc/dialect.h", include_str!("../headers/bcc/dialect.h")),
@@ -42,6 +42,7 @@ const BCC_HEADERS: [(&str, &str); 19] = [
     ("bcc/unsupported.h", include_str!("../headers/bcc/unsupported.h")),
     ("inttypes.h", INTEGERS),
     ("linux/if_vlan.h", include_str!("../headers/bcc/if_vlan.h")),
+    ("linux/ipv6.h", IPV6),
     ("net/ip.h", "#include <linux/ip.h>\n"),
     ("net/ipv6.h", "#include <linux/ipv6.h>\n"),
     ("net/sock.h", "#include <linux/ip.h>\n#include <linux/ipv6.h>\n"),
@@ -52,6 +53,9 @@ const BCC_HEADERS: [(&str, &str); 19] = [
     (NONE, include_str!("../headers/bcc/none.h")),
 ];
 const INTEGERS: &str = include_str!("../headers/bcc/stdint.h");
+/// The kernel's own header of this name includes those of TCP and UDP.
+const IPV6: &str =
+    "#pragma once\n#include_next <linux/ipv6.h>\n#include <linux/tcp.h>\n#include <linux/udp.h>\n";
 /// The header that stands for every other header in [`NOTHING`].
 const NONE: &str = "bcc/helpers.h";
 /// Headers of the kernel that sources for BCC include. User space does not have them. The dialect's own

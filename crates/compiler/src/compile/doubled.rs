@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use twinprobe_ebpf_common::finding::name_beside;
+use twinprobe_ebpf_common::unit::is_vmlinux;
 
 /// The name of the header that keeps the definitions apart.
 pub const NAME: &str = "twinprobe/apart.h";
@@ -52,7 +53,11 @@ pub fn header(log: &str) -> Option<String> {
 
 /// Returns the name by which sources include a header of the host; `None` for other files.
 fn of_host(place: &str) -> Option<&str> {
-    let file = place.split(':').next().filter(|file| file.starts_with('/') && name_beside(file).is_none())?;
+    let file = place.split(':').next().filter(|file| file.starts_with('/'))?;
+    if let Some(name) = name_beside(file) {
+        // The types of the kernel appear under each name that the source has for them.
+        return is_vmlinux(&name).then_some(TYPES);
+    }
     let (_, name) = file.rsplit_once("/include/")?;
     Some(if name.starts_with("bpf/") { HELPERS } else { name })
 }

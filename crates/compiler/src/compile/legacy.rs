@@ -81,8 +81,8 @@ pub fn arguments(unit: &Unit<'_>) -> Vec<String> {
     let uses = |name: &str| texts.iter().any(|text| has_word(text, name));
     let includes = |is: &dyn Fn(&str) -> bool| texts.iter().any(|text| included(text).any(is));
     // If the source uses the kernel's API, a file of this name contains only a few types of the project.
-    let follows_types =
-        texts.iter().any(|text| KernelTypes::are_asked_for(text)) && !includes(&|name| name == "linux/bpf.h");
+    let has_api = includes(&|name| name.strip_prefix("uapi/").unwrap_or(name) == "linux/bpf.h");
+    let follows_types = texts.iter().any(|text| KernelTypes::are_asked_for(text)) && !has_api;
     // The headers of the kernel's own sources have these types.
     let is_inside = includes(&|name| name.starts_with("uapi/") || INSIDE.contains(&name)) && !follows_types;
     let lacks = |names: &[&str]| {

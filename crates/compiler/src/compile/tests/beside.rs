@@ -137,3 +137,74 @@ async fn names_of_later_headers_may_be_the_source_s_own() {
     let twice = refused("struct a { int b; };\nstruct a { int b; };\n").await;
     assert_eq!(twice.findings[0].line, Some(2), "{twice:?}");
 }
+
+/// A project's own file of a few types comes before the types of the kernel, also in angle brackets.
+#[tokio::test]
+async fn a_project_s_own_types_come_first() {
+    let text = "#include <vmlinux.h>\nstruct own { __u32 first; };\n\
+        __attribute__((section(\"xdp\"), used)) int count(struct xdp_md *ctx)\n{\n\
+        \tstruct own own = { ctx->data };\n\tstruct few few = { own.first };\n\treturn few.member;\n}\n";
+    let few = "typedef unsigned int __u32;\nstruct few { __u32 member; };\nstruct xdp_md { __u32 data; };\n";
+    let object = compile_with(&compiler(), text, &[("vmlinux.h", few)]).await.unwrap();
+    assert!(object.warnings.is_empty(), "{:?}", object.warnings);
+    // A mistake in the file names it.
+    let rejection =
+        compile_with(&compiler(), text, &[("vmlinux.h", &few.replace("__u32 member", "__u33 member"))])
+            .await
+            .unwrap_err();
+    let finding = &rejection.findings[0];
+    assert_eq!((finding.field.as_deref(), finding.line), (Some("ingress.files.vmlinux.h"), Some(2)));
+}
+
+/// The types of the kernel have names that a source has for its own, under each name of their file.
+#[tokio::test]
+async fn names_of_the_kernel_s_types_may_be_the_source_s_own() {
+    for file in ["vmlinux.h", "types/vmlinux.h", "types/vmlinux_x86.h"] {
+        let text = format!(
+            "#include \"{file}\"\n#include <bpf/bpf_helpers.h>\nenum own {{ PIDTYPE_PID = 7 }};\n\
+             SEC(\"xdp\") int count(struct xdp_md *ctx)\n{{\n\treturn PIDTYPE_PID;\n}}\n"
+        );
+        let object = compile(&text).await.unwrap();
+        assert!(object.warnings.is_empty(), "{file}: {:?}", object.warnings);
+    }
+}
+
+/// A source with the kernel's API does not ask for the types if it only speaks of them.
+#[tokio::test]
+async fn names_inside_the_kernel_are_there_beside_a_word_about_types() {
+    let text = "/* without vmlinux.h */\n#include <uapi/linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+        SEC(\"xdp\") int count(struct xdp_md *ctx)\n{\n\tu32 length = ctx->data_end - ctx->data;\n\
+        \treturn length ? XDP_PASS : XDP_DROP;\n}\n";
+    let object = compile(text).await.unwrap();
+    assert!(object.warnings.is_empty(), "{:?}", object.warnings);
+}
+
+/// C has declarations behind labels since 2023; older compilers get an empty statement before them, also in headers.
+#[tokio::test]
+async fn declarations_may_follow_labels() {
+    let text = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n#include \"more.h\"\n\
+        SEC(\"xdp\") int count(struct xdp_md *ctx)\n{\n\tswitch (ctx->rx_queue_index) {\n\tcase 0:\n\
+        \t\t__u32 first = ctx->ingress_ifindex;\n\t\treturn first;\n\tcase 1: struct xdp_md *other = ctx;\n\
+        \t\treturn more(other);\n\tdefault:\n\t\tint last = 2;\n\t\treturn last;\n\t}\n}\n";
+    let more = "static int more(struct xdp_md *ctx)\n{\n\tif (ctx->data)\n\t\tgoto end;\n\treturn 1;\nend:\n\
+        \tunsigned int length = ctx->data_end - ctx->data;\n\treturn length;\n}\n";
+    let object = compile_with(&compiler(), text, &[("more.h", more)]).await.unwrap();
+    assert!(object.elf.starts_with(b"\x7fELF"));
+    // A declaration that is not behind a label stays a mistake, with its line.
+    let wrong = text.replace("return first;", "if (first) int x = 1;");
+    let rejection = compile_with(&compiler(), &wrong, &[("more.h", more)]).await.unwrap_err();
+    assert!(rejection.findings.iter().any(|finding| finding.line == Some(9)), "{rejection:?}");
+}
+
+/// The kernel's own header of IPv6, against which sources for BCC compile, has the headers of TCP and UDP.
+#[tokio::test]
+async fn the_header_of_ipv6_brings_those_of_tcp_and_udp_for_bcc() {
+    let (defines, text) = (
+        BTreeMap::new(),
+        "#include <uapi/linux/bpf.h>\n#include <linux/ipv6.h>\nint count(struct xdp_md *ctx)\n{\n\
+            \treturn ctx->data_end - ctx->data > sizeof(struct udphdr) + sizeof(struct tcphdr) ? XDP_PASS : XDP_DROP;\n}\n",
+    );
+    let unit = Unit { dialect: Dialect::Bcc, ..unit("ingress.source", text, &defines) };
+    let object = compiler().compile(&unit).await.unwrap();
+    assert!(object.elf.starts_with(b"\x7fELF"));
+}
