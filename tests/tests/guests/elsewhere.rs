@@ -46,13 +46,30 @@ fn names_that_a_build_elsewhere_has_are_there() -> Result<()> {
 fn refusals_of_maps_in_local_headers_name_the_header_and_its_line() -> Result<()> {
     let topology = Topology::new()?;
     let daemon = Daemon::start(topology.monitor())?;
-    let map = "\nstruct {\n\t__uint(type, BPF_MAP_TYPE_ARRAY);\n\t__type(key, __u32);\n\t__type(value, __u64);\n} seen SEC(\".maps\");\n";
+    let map = "\nstruct {\n\t__uint(type, BPF_MAP_TYPE_QUEUE);\n\n\t__type(value, __u64);\n} seen SEC(\".maps\");\n";
     let text = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n#include \"maps.h\"\n\
-        SEC(\"xdp\") int see(struct xdp_md *ctx) { __u32 key = 0; return bpf_map_lookup_elem(&seen, &key) ? 1 : 2; }\n\
+        SEC(\"xdp\") int see(struct xdp_md *ctx) { __u64 next = 0; return bpf_map_peek_elem(&seen, &next) ? 1 : 2; }\n\
         char LICENSE[] SEC(\"license\") = \"GPL\";\n";
     let config = at_xdp(&json!({ "source": text, "files": { "maps.h": map } }), &[]);
     let answer = daemon.post("/v1/validate", &config).expect(422).json();
     let error = &answer["errors"][0];
     ensure!(error["field"] == "ingress.files.maps.h" && error["line"] == 6, "{answer}");
+    Ok(())
+}
+
+/// Some loaders take a program from the section of functions. Here the refusal has the line of its first statement.
+#[test]
+fn a_program_without_section_is_named() -> Result<()> {
+    let topology = Topology::new()?;
+    let daemon = Daemon::start(topology.monitor())?;
+    let text = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+        int seen(int length)\n{\n\treturn length > 60;\n}\n\
+        int count(struct xdp_md *ctx)\n{\n\treturn seen(ctx->data_end - ctx->data) ? XDP_PASS : XDP_DROP;\n}\n\
+        char LICENSE[] SEC(\"license\") = \"GPL\";\n";
+    let config = at_xdp(&json!({ "source": text, "dialect": "libbpf" }), &[]);
+    let answer = daemon.post("/v1/validate", &config).expect(422).json();
+    let error = &answer["errors"][0];
+    let told = error["message"].as_str().is_some_and(|message| message.starts_with("count is in no section"));
+    ensure!(told && error["field"] == "ingress.source" && error["line"] == 9, "{answer}");
     Ok(())
 }

@@ -77,7 +77,10 @@ pub fn prepare(
     check(&builder, elf.len())?;
     untyped::complete(&mut builder);
     let programs = programs::programs(&builder);
-    let choice = programs::choose(&programs, hook, entry)?;
+    let choice = match programs::without_section(&builder, &programs, hook) {
+        Some(refused) => refused,
+        None => programs::choose(&programs, hook, entry)?,
+    };
     let others = programs.iter().map(|program| &program.name).filter(|name| **name != choice.entry);
     let mut others: Vec<String> = others.cloned().collect();
     let sees = sees(&builder);

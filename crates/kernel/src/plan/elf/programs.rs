@@ -43,6 +43,8 @@ pub struct ElfProgram {
 pub enum Unfit {
     #[error("no entry point: the source needs one program in SEC(\"{section}\"){others}")]
     None { section: &'static str, others: String },
+    #[error("{name} is in no section, so that it is not a program; write SEC(\"{section}\") before it")]
+    NoSection { name: String, section: &'static str },
     #[error(
         "{} entry points: {}; choose one by the field entry of the direction, or leave one program in SEC(\"{section}\")",
         names.len(),
@@ -102,6 +104,23 @@ pub fn programs(builder: &Builder<'_>) -> Vec<ElfProgram> {
         functions.retain(|(is_global, _)| *is_global);
     }
     functions.into_iter().map(|(_, program)| program).collect()
+}
+
+/// Refuses an object whose functions are all in the section of functions that programs call. The refusal is about the last of
+/// them, because sources have the called functions first. Returns `None` for an object with programs, or without functions.
+pub fn without_section(builder: &Builder<'_>, programs: &[ElfProgram], hook: Hook) -> Option<ProgramChoice> {
+    let functions = builder
+        .symbols
+        .iter()
+        .filter(|symbol| symbol.st_type() == STT_FUNC && symbol.st_bind() != STB_LOCAL && symbol.st_size > 0);
+    let in_text = functions.filter_map(|function| {
+        let section = builder.sections.get(function.section?);
+        section.name.as_slice().starts_with(TEXT).then_some((function.st_value, function, section.id()))
+    });
+    let (_, last, section) = in_text.filter(|_| programs.is_empty()).max_by_key(|(at, ..)| *at)?;
+    let entry = String::from_utf8_lossy(last.name.as_slice()).into_owned();
+    let unfit = Unfit::NoSection { name: entry.clone(), section: hook.kind().section() };
+    Some(ProgramChoice { entry, section, frags: false, unfit: Some(unfit) })
 }
 
 /// Returns the names of the programs to which definitions of maps refer. The kernel runs these programs when other programs
