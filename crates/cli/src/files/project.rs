@@ -9,23 +9,31 @@ const TOP: &str = ".git";
 /// The most files and folders of a project that are looked at.
 const MOST: usize = 50_000;
 /// Headers in brackets that the daemon's host has, and folders of such headers. A project's copies of them are not sent.
-const OF_HOST: [&str; 16] = [
+const OF_HOST: [&str; 24] = [
     "arpa/",
     "asm/",
     "asm-generic/",
+    "assert.h",
     "bits/",
     "bpf/bpf_core_read.h",
     "bpf/bpf_endian.h",
     "bpf/bpf_helper_defs.h",
     "bpf/bpf_helpers.h",
     "bpf/bpf_tracing.h",
+    "ctype.h",
+    "errno.h",
     "gnu/",
+    "inttypes.h",
+    "limits.h",
     "linux/",
     "net/",
     "netinet/",
     "std",
+    "string.h",
     "sys/",
+    "time.h",
     "uapi/",
+    "unistd.h",
 ];
 
 /// The headers of a project.
@@ -120,6 +128,7 @@ mod tests {
             ("project/include/near.h", "far"),
             ("project/include/lib/parse.h", ""),
             ("project/include/linux/bpf.h", ""),
+            ("project/copies/libc/unistd.h", ""),
             ("project/one/same.h", "same"),
             ("project/two/same.h", "same"),
             ("project/one/other.h", "one"),
@@ -138,7 +147,9 @@ mod tests {
         for missing in ["other.h", "outside.h", "hidden.h", "arse.h"] {
             assert_eq!(found(missing), None, "{missing}");
         }
-        assert!(found("linux/bpf.h").is_some() && project.header("linux/bpf.h", true).is_none());
+        for of_host in ["linux/bpf.h", "unistd.h"] {
+            assert!(found(of_host).is_some() && project.header(of_host, true).is_none(), "{of_host}");
+        }
         // A folder without version control is no project.
         assert_eq!(Project::of(&top).header("near.h", false), None);
     }
