@@ -88,8 +88,8 @@ pub struct ProbeStatus {
     /// The windows of the probe on disk.
     pub windows: WindowStatus,
     pub warnings: Vec<Finding>,
-    /// The configuration; in lists without the sources and objects. `None` if a later version has written it with fields that this
-    /// version does not know.
+    /// The configuration; in lists without the sources and objects. `None` if the request asks for no configuration, or if a later
+    /// version has written it with fields that this version does not know.
     #[serde(deserialize_with = "if_known")]
     pub config: Option<ConfigDocument>,
 }

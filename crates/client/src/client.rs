@@ -140,10 +140,15 @@ impl Client {
         self.whole(self.probe(Method::GET, name, [], JSON)?).await
     }
 
-    /// `GET /v1/probes/{name}?revision=true`: the status, and the windows of the present configuration.
-    pub async fn status_and_windows(&self, name: &str) -> Result<Answer<ProbeStatus>, ClientError> {
+    /// `GET /v1/probes/{name}?revision=true`: the status, and the windows of the present configuration. The status has the
+    /// configuration itself if `config` is true.
+    pub async fn status_and_windows(
+        &self,
+        name: &str,
+        config: bool,
+    ) -> Result<Answer<ProbeStatus>, ClientError> {
         let request = self.probe(Method::GET, name, [], JSON)?;
-        self.whole(request.query(&[("revision", "true")])).await
+        self.whole(request.query(&[("revision", true), ("config", config)])).await
     }
 
     /// `DELETE /v1/probes/{name}`. The history shows `message`.

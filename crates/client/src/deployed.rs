@@ -19,16 +19,35 @@ pub struct WantedProbe<'a> {
     pub config: &'a ConfigDocument,
     /// The windows after which the probe is judged.
     pub windows: u32,
-    /// True if the insertions that found no room count; that takes a document for each judged window.
+    /// True if the insertions that found no room count. Once all judged windows are there, the client reads the document of
+    /// each.
     pub reads_inserts: bool,
 }
 
-/// The time since which a probe has its revision. This time never changes: a client that looks many times asks for it once.
+/// The answers about a probe that a client need not ask for again.
 #[derive(Clone, Debug, Default)]
-pub struct RevisionTime {
-    /// The probe, by its `instance`, and the number of the revision; `None` before the first look.
+pub struct KnownDeployment {
+    /// The probe, by its `instance`, and the number of its revision, which has the wanted configuration; `None` before the
+    /// first look.
     of: Option<(String, u64)>,
+    /// The time since which the probe has this revision.
     since: Timestamp,
+    /// The observations about the judged windows, and the number of lost windows at that time.
+    judged: Option<(u64, Observed)>,
+}
+
+impl KnownDeployment {
+    /// Tells whether the probe still has the revision that the client has compared: a revision never changes.
+    fn is_of(&self, status: &ProbeStatus) -> bool {
+        let of = self.of.as_ref();
+        of.is_some_and(|(instance, revision)| *instance == status.instance && *revision == status.revision)
+    }
+
+    /// Returns the observations about the judged windows, unless windows were lost since.
+    fn judged(&self, status: &ProbeStatus, wanted: WantedProbe<'_>) -> Option<Observed> {
+        let (lost, observed) = self.judged.filter(|_| self.is_of(status))?;
+        (lost == status.windows.statistics.lost && observed.windows >= wanted.windows).then_some(observed)
+    }
 }
 
 /// The probe that the daemon has under the name.
@@ -46,17 +65,26 @@ pub async fn deployed(
     client: &Client,
     node: &str,
     wanted: WantedProbe<'_>,
-    known: &mut RevisionTime,
+    known: &mut KnownDeployment,
 ) -> Result<NodeAnswer, ClientError> {
-    let status = match client.status_and_windows(wanted.name).await.and_then(|answer| answer.read()) {
+    let answer = client.status_and_windows(wanted.name, known.of.is_none()).await;
+    let status = match answer.and_then(|answer| answer.read()) {
         Ok(status) => status,
         Err(ClientError::Refused(problem)) if problem.status == 404 => return Ok(NodeAnswer::Absent),
         Err(error) => return Err(error),
     };
-    if status.config.as_ref().map(digest) != Some(digest(wanted.config)) {
+    if known.of.is_some() && !known.is_of(&status) {
+        *known = KnownDeployment::default();
+        return Box::pin(deployed(client, node, wanted, known)).await;
+    }
+    if known.of.is_none() && status.config.as_ref().map(digest) != Some(digest(wanted.config)) {
         return Ok(NodeAnswer::Other(Box::new(status)));
     }
-    let observed = observed(client, &status, wanted, known).await?;
+    let observed = match known.judged(&status, wanted) {
+        Some(observed) => observed,
+        None => observed(client, &status, wanted, known).await?,
+    };
+    known.judged = (observed.windows >= wanted.windows).then_some((status.windows.statistics.lost, observed));
     Ok(NodeAnswer::Wanted(Box::new(report(node, wanted.revision, &status, observed))))
 }
 
@@ -65,25 +93,27 @@ async fn observed(
     client: &Client,
     status: &ProbeStatus,
     wanted: WantedProbe<'_>,
-    known: &mut RevisionTime,
+    known: &mut KnownDeployment,
 ) -> Result<Observed, ClientError> {
-    let revision = (status.instance.clone(), status.revision);
-    if known.of.as_ref() != Some(&revision) {
+    if !known.is_of(status) {
         let revisions = client.revisions(wanted.name).await?.read()?.revisions;
         let current = revisions.iter().find(|revision| revision.current);
         let since = current.and_then(|revision| time(&revision.created)).unwrap_or(Timestamp::UNIX_EPOCH);
         // Another revision may have come between the two requests.
-        let of = current.filter(|current| current.revision == status.revision).map(|_| revision);
-        *known = RevisionTime { of, since };
+        let of = current
+            .filter(|current| current.revision == status.revision)
+            .map(|_| (status.instance.clone(), status.revision));
+        *known = KnownDeployment { of, since, judged: None };
     }
     let since = known.since;
     let is_scheduled = wanted.config.window.as_ref().is_some_and(|window| window.interval.is_some());
     if !is_scheduled {
-        let failed_inserts = match wanted.reads_inserts {
+        let windows = periods(status, since);
+        let failed_inserts = match wanted.reads_inserts && windows >= wanted.windows {
             true => inserts(&client.peek(wanted.name, "application/json", LargestEntries::default()).await?),
             false => 0,
         };
-        return Ok(Observed { windows: periods(status, since), failed_inserts, lost_windows: 0 });
+        return Ok(Observed { windows, failed_inserts, lost_windows: 0 });
     }
     let newest = status.windows.statistics.newest.unwrap_or_default();
     let after = newest.saturating_sub(u64::from(wanted.windows));
@@ -100,7 +130,8 @@ async fn observed(
         return Ok(observed);
     }
     observed.windows = own.len() as u32;
-    for seq in own.into_iter().filter(|_| wanted.reads_inserts) {
+    let reads = wanted.reads_inserts && observed.windows >= wanted.windows;
+    for seq in own.into_iter().filter(|_| reads) {
         let document = client.window(wanted.name, seq, "application/json", LargestEntries::default()).await;
         // A window may have been removed since the list was made.
         observed.failed_inserts += document.as_ref().map_or(0, inserts);

@@ -24,7 +24,7 @@ pub use client::{Client, Document, LargestEntries, WindowQuery};
 pub use convert::convert::convert;
 pub use convert::converted::{ConvertError, Converted, Wishes};
 pub use credentials::Credentials;
-pub use deployed::{NodeAnswer, RevisionTime, WantedProbe, deployed};
+pub use deployed::{KnownDeployment, NodeAnswer, WantedProbe, deployed};
 pub use error::{ClientError, HttpCause};
 pub use notifier::{Notification, NotifyFault, SigningKeys, notify};
 pub use reqwest::StatusCode;

@@ -52,14 +52,18 @@ fn operator(agents: &Agents) -> Result<u32> {
 
 /// The figures so far, a line each.
 #[derive(Default)]
-struct ScaleReport(String);
+struct ScaleReport {
+    text: String,
+    /// The number of times that the operator's watch has ended by a restart of the API server.
+    ends: usize,
+}
 
 impl ScaleReport {
     /// Adds a line to the report, and shows the line.
     fn tell(&mut self, line: &str) {
         println!("{line}");
         // Writing into a string can't fail.
-        let _ = writeln!(self.0, "{line}");
+        let _ = writeln!(self.text, "{line}");
     }
 }
 
@@ -86,20 +90,24 @@ fn measure(count: usize) -> Result<()> {
     change(&agents, "third", &mut report)?;
     held(&agents, &mut report)?;
     let file = format!("kubernetes/scale-{count}.txt");
-    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(file), report.0)?;
+    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(file), report.text)?;
     Ok(())
 }
 
 /// Tells the memory of the operator and of the API server, and how often the operator's watch has ended early.
 fn held(agents: &Agents, report: &mut ScaleReport) -> Result<()> {
     let memory = (resident(operator(agents)?)?, resident(agents.fleet.cluster.processes()[0])?);
-    let said = agents.fleet.said("operator");
-    let cut = said.matches("watch of the reports failed").count();
+    let cut = failed_watches(agents) - report.ends;
     report.tell(&format!(
         "memory of the operator: {} KiB; of the API server: {} KiB; the operator's watch of the reports was cut off {cut} times",
         memory.0, memory.1
     ));
     Ok(())
+}
+
+/// Returns how often the operator's watch of the reports has failed so far.
+fn failed_watches(agents: &Agents) -> usize {
+    agents.fleet.said("operator").matches("watch of the reports failed").count()
 }
 
 /// Starts the agents.
@@ -156,7 +164,8 @@ fn change(agents: &Agents, help: &str, report: &mut ScaleReport) -> Result<()> {
     let all = has_come(|status, _| status["step"] == "complete")?;
     let after = agents.figures()?;
     let requests = |verb, resource| (after.requests(verb, resource) - before.requests(verb, resource)) / n;
-    let (reads, writes) = (requests("GET", "proberevisions"), requests("APPLY", "probereports"));
+    let reads = requests("GET", "proberevisions");
+    let writes = requests("POST", "probereports") + requests("PATCH", "probereports");
     let bytes = (after.event_bytes() - before.event_bytes()) / n;
     let milliseconds = (after.processor() - before.processor()) * 1000.0 / n;
     let repeated = (after.refused() - before.refused()) / n;
@@ -212,6 +221,7 @@ fn restart(agents: &mut Agents, report: &mut ScaleReport) -> Result<()> {
             Ok(are_all.then_some(()))
         }
     })?;
+    report.ends = failed_watches(agents);
     let figures = agents.figures()?;
     let lists: f64 = ["probeassignments", "nodes"].map(|kind| figures.requests("LIST", kind)).iter().sum();
     report.tell(&format!(

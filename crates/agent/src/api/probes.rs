@@ -58,6 +58,7 @@ pub async fn put(
 #[derive(Debug, Deserialize)]
 pub struct ProbeQuery {
     revision: Option<bool>,
+    config: Option<bool>,
 }
 
 /// Answers `GET /v1/probes/{name}`. Only clients that may deploy sources see the sources.
@@ -68,7 +69,10 @@ pub async fn get(
     Extension(principal): Extension<Principal>,
 ) -> ApiResult<Response> {
     let probe = api.engine.registry.get(&name)?;
-    let mut status = probe.status();
+    let mut status = probe.status_without_config();
+    if query.config != Some(false) {
+        status.config = Some(probe.stored.config.clone());
+    }
     if query.revision == Some(true) {
         status.windows.revision = probe.revision_windows();
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use twinprobe_api::{NodeReport, NodeState};
-use twinprobe_client::RevisionTime;
+use twinprobe_client::KnownDeployment;
 
 use crate::node::follow::{pause, random};
 
@@ -23,8 +23,8 @@ pub struct Pending {
     pub revision: String,
     /// The time since which the present revision runs here, as far as the agent knows.
     pub since: Instant,
-    /// When the daemon's revision began.
-    pub begun: RevisionTime,
+    /// The daemon's answers about the revision.
+    pub known: KnownDeployment,
     /// The revision whose configuration the agent has put last, and the assignment's renewal at that time.
     pub put: Option<(String, Option<String>)>,
     /// The refusal of a revision, and the time of the next attempt.
@@ -41,7 +41,7 @@ impl Default for Pending {
         Self {
             revision: String::new(),
             since: Instant::now(),
-            begun: RevisionTime::default(),
+            known: KnownDeployment::default(),
             put: None,
             refused: None,
             report_at: None,

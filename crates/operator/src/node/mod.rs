@@ -6,6 +6,7 @@ mod folder;
 mod follow;
 pub mod options;
 mod pods;
+mod report;
 mod rule;
 mod server;
 mod services;

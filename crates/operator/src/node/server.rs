@@ -56,6 +56,11 @@ impl ApiServerError {
         matches!(self, Self::Exchange(_) | Self::Refused { code: 429 | 500.., .. })
     }
 
+    /// Tells whether the object to create is there already.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused { code: 409, .. })
+    }
+
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { code: 404, .. })
     }

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Resource as _;
-use kube::api::{DeleteParams, GetParams, Patch, PatchParams};
+use kube::api::GetParams;
 use kube::core::Request;
-use serde_json::{Value, json};
 use twinprobe_api::{
     AssignmentSpec, ConfigDocument, NodeReport, NodeState, ProbeStatus, RevisionKind, RevisionSpec,
 };
@@ -16,13 +15,11 @@ use twinprobe_fleet::{
     NodeMachine, Wanted, digest, for_node, is_decided, is_form_of, is_over, refused, wanted,
 };
 
-use crate::node::agent::{NodeAgent, REST, SOON};
-use crate::node::due::{STARTING, is_due};
+use crate::node::agent::{NodeAgent, REST};
+use crate::node::due::STARTING;
 use crate::node::server::ApiServerError;
-use crate::objects::nodes::{ProbeReport, ProbeRevision};
+use crate::objects::nodes::ProbeRevision;
 
-/// The manager of the fields that nodes apply.
-const MANAGER: &str = "twinprobe-node";
 /// The reason why a probe for pods does not run where the agent may not follow pods.
 const WITHOUT_PODS: &str = "the probe goes to pods, and the agent of this node does not follow pods; set fleet.pods of the chart, \
                             which starts it with --pods";
@@ -130,23 +127,14 @@ impl NodeAgent {
         revision: &str,
         config: &ConfigDocument,
     ) -> anyhow::Result<NodeReport> {
-        let windows = assignment.windows;
-        let mut probe = WantedProbe { name, revision, config, windows, reads_inserts: false };
+        let probe = WantedProbe { name, revision, config, windows: assignment.windows, reads_inserts: true };
         let node = self.options.node_name.clone();
         let pending = self.pending.entry(name.to_owned()).or_default();
         let is_renewed = assignment.renewed.is_none()
             || pending.put.as_ref().is_some_and(|(_, renewed)| *renewed == assignment.renewed);
-        match deployed(&self.daemon, &node, probe, &mut pending.begun).await {
+        match deployed(&self.daemon, &node, probe, &mut pending.known).await {
             Err(error) => return self.unanswered(name, revision, error),
-            Ok(NodeAnswer::Wanted(report)) if is_renewed => {
-                let last = self.held.get(name).and_then(|held| held.reported.as_ref());
-                let is_new = last.is_none_or(|last| last.revision != revision || last.windows < windows);
-                // The agent reads the documents of the windows once, when all windows are there.
-                probe.reads_inserts = is_new && report.windows >= windows;
-                if !probe.reads_inserts {
-                    return Ok(*report);
-                }
-            }
+            Ok(NodeAnswer::Wanted(report)) if is_renewed => return Ok(*report),
             Ok(NodeAnswer::Other(_)) if self.is_changed(name, Some(revision)).await? => {
                 // A rule of this node has changed the probe, and changes it back later.
                 return Ok(self.held.get(name).and_then(|held| held.reported.clone()).unwrap_or_default());
@@ -166,7 +154,7 @@ impl NodeAgent {
             }
         }
         let pending = self.pending.entry(name.to_owned()).or_default();
-        match deployed(&self.daemon, &node, probe, &mut pending.begun).await? {
+        match deployed(&self.daemon, &node, probe, &mut pending.known).await? {
             NodeAnswer::Wanted(report) => Ok(*report),
             NodeAnswer::Absent | NodeAnswer::Other(_) => {
                 let reason = "somebody else has replaced or deleted it just now";
@@ -265,76 +253,5 @@ impl NodeAgent {
         }
         tracing::info!(probe = name, "the probe is removed");
         Ok(())
-    }
-
-    /// Writes a report if one is due. Returns the time until the next look.
-    async fn report(
-        &mut self,
-        name: &str,
-        mut report: NodeReport,
-        windows: u32,
-    ) -> anyhow::Result<Option<Duration>> {
-        report.kernel.clone_from(&self.kernel);
-        let is_settled = report.state != NodeState::Running || report.windows >= windows;
-        let rest = if is_settled { REST } else { SOON };
-        let last = self.held.get(name).and_then(|held| held.reported.clone());
-        if let Some(last) = last.as_ref().filter(|last| last.revision == report.revision) {
-            // Only reports about judged windows contain the number of failed insertions.
-            report.failed_inserts = report.failed_inserts.max(last.failed_inserts);
-        }
-        let jitter = self.options.longest_jitter();
-        let pending = self.pending.entry(name.to_owned()).or_default();
-        if !is_due(&report, last.as_ref(), windows, pending) {
-            return Ok(Some(rest));
-        }
-        if let Some(wait) = pending.wait_to_report(jitter) {
-            return Ok(Some(wait));
-        }
-        let object = json!({
-            "apiVersion": ProbeReport::api_version(&()), "kind": ProbeReport::kind(&()),
-            "metadata": { "name": self.report_name(name) }, "spec": report,
-        });
-        let apply = PatchParams::apply(MANAGER).force();
-        let request = Request::new(ProbeReport::url_path(&(), None));
-        let request = request.patch(&self.report_name(name), &apply, &Patch::Apply(&object))?;
-        if let Some(held) = self.held.get_mut(name).filter(|held| !held.has_report) {
-            // The record is written before the report, so that the agent deletes the report later in any case.
-            held.has_report = true;
-            self.keep(name);
-        }
-        let _: Value = self.server.call(request).await?;
-        self.pending.entry(name.to_owned()).or_default().reported();
-        if let Some(held) = self.held.get_mut(name) {
-            // The node needs the daemon's revision, and the revision that a rollback restores. It forgets
-            // all other revisions.
-            let previous = held.assignment.as_ref().and_then(|assignment| assignment.previous.clone());
-            held.revisions.retain(|name, _| previous.as_ref() == Some(name) || report.revision == *name);
-            held.reported = Some(report);
-        }
-        self.keep(name);
-        Ok(Some(rest))
-    }
-
-    /// Deletes the node's report.
-    async fn take_report_back(&mut self, name: &str) -> Result<(), ApiServerError> {
-        let has_report = self.held.get(name).is_some_and(|held| held.has_report);
-        if !has_report {
-            return Ok(());
-        }
-        let request = Request::new(ProbeReport::url_path(&(), None));
-        let request = request.delete(&self.report_name(name), &DeleteParams::default())?;
-        match self.server.call::<Value>(request).await {
-            Err(error) if !error.is_not_found() => return Err(error),
-            _ => {}
-        }
-        if let Some(held) = self.held.get_mut(name) {
-            (held.reported, held.has_report) = (None, false);
-        }
-        self.keep(name);
-        Ok(())
-    }
-
-    fn report_name(&self, probe: &str) -> String {
-        format!("{probe}.{}", self.options.node_name)
     }
 }

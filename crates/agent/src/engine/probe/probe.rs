@@ -177,6 +177,11 @@ impl Probe {
 
     /// Returns the status without waiting for a reading or a change of the probe.
     pub fn status(&self) -> ProbeStatus {
+        ProbeStatus { config: Some(self.stored.config.clone()), ..self.status_without_config() }
+    }
+
+    /// Returns the status without the configuration, whose sources and objects may be large.
+    pub fn status_without_config(&self) -> ProbeStatus {
         let events = self.events().map(ProbeEvents::status).unwrap_or_default();
         let shown = self.shown.lock().clone();
         let found = shown.found();
@@ -209,7 +214,7 @@ impl Probe {
                 revision: None,
             },
             warnings,
-            config: Some(self.stored.config.clone()),
+            config: None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
 use twinprobe_api::{NodeReport, NodeState};
-use twinprobe_client::{ClientError, NodeAnswer, RevisionTime, WantedProbe, deployed};
+use twinprobe_client::{ClientError, KnownDeployment, NodeAnswer, WantedProbe, deployed};
 use twinprobe_ebpf_common::finding::with_causes;
 use twinprobe_fleet::{FleetPlan, NodeView, is_decided, matches, refused};
 
@@ -25,13 +25,16 @@ pub struct Survey<'a> {
     pub silent: BTreeMap<String, String>,
     /// The nodes that have had the revision since the survey began.
     had: BTreeSet<String>,
+    /// The answers that need not be asked for again, by node.
+    known: BTreeMap<String, KnownDeployment>,
 }
 
 impl<'a> Survey<'a> {
     /// Selects the daemons. Sends no request yet.
     pub fn new(session: &'a Session, plan: &'a FleetPlan) -> Result<Self, CommandError> {
         let nodes = selected(session, &plan.node_selector)?;
-        Ok(Self { plan, nodes, reports: BTreeMap::new(), silent: BTreeMap::new(), had: BTreeSet::new() })
+        let (reports, silent, had, known) = Default::default();
+        Ok(Self { plan, nodes, reports, silent, had, known })
     }
 
     /// Returns the probe for each node.
@@ -47,11 +50,16 @@ impl<'a> Survey<'a> {
         let has_refused =
             |node: &&&Node| self.reports.get(&node.name).is_some_and(|report| report.stage.is_some());
         let nodes: Vec<&Node> = self.nodes.iter().filter(|node| !has_refused(node)).copied().collect();
-        let asked = stream::iter(nodes).map(|node| async move {
-            (node, deployed(&node.client, &node.name, wanted, &mut RevisionTime::default()).await)
+        let known = &mut self.known;
+        let nodes: Vec<_> =
+            nodes.into_iter().map(|node| (node, known.remove(&node.name).unwrap_or_default())).collect();
+        let asked = stream::iter(nodes).map(|(node, mut known)| async move {
+            let answer = deployed(&node.client, &node.name, wanted, &mut known).await;
+            (node, answer, known)
         });
         let answers: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;
-        for (node, answer) in answers {
+        for (node, answer, known) in answers {
+            self.known.insert(node.name.clone(), known);
             let answer = answer.map(|deployed| match deployed {
                 NodeAnswer::Wanted(report) => Some(*report),
                 NodeAnswer::Absent | NodeAnswer::Other(_) => None,
@@ -68,12 +76,12 @@ impl<'a> Survey<'a> {
         let put = stream::iter(nodes).map(|node| async move {
             let done = node.client.put(wanted.name, config, Some(message)).await;
             let found = match done {
-                Ok(_) => deployed(&node.client, &node.name, wanted, &mut RevisionTime::default()).await.map(
-                    |deployed| match deployed {
+                Ok(_) => deployed(&node.client, &node.name, wanted, &mut KnownDeployment::default())
+                    .await
+                    .map(|deployed| match deployed {
                         NodeAnswer::Wanted(report) => Some(*report),
                         NodeAnswer::Absent | NodeAnswer::Other(_) => None,
-                    },
-                ),
+                    }),
                 Err(ClientError::Refused(problem)) if is_decided(&problem) => {
                     Ok(Some(refused(wanted.name, &node.name, wanted.revision, &problem)))
                 }
