@@ -9,7 +9,7 @@ use crate::scene::{Fleet, probe};
 
 #[test]
 fn a_probe_reaches_every_node_and_leaves_nothing() -> Result<()> {
-    let fleet = Fleet::new(3)?;
+    let mut fleet = Fleet::new(3)?;
     fleet.apply("first", &json!({}))?;
     let status = fleet.reaches("complete")?;
     let counts =
@@ -30,11 +30,26 @@ fn a_probe_reaches_every_node_and_leaves_nothing() -> Result<()> {
     let mut events = fleet.events()?;
     events.sort();
     ensure!(events == ["Complete", "Started", "StepGood", "StepGood"], "{events:?}");
+    // Somebody deletes a report, and another node has lost its record of one.
+    fleet.cluster.kubectl(&["delete", "pr", "seen.n1"], "")?;
+    fleet.nodes[2].agent = None;
+    std::fs::remove_dir_all(fleet.folder.path().join("n2.state"))?;
+    fleet.start_agent(2)?;
     // A second revision comes after the first, and the first is there for a way back.
     fleet.apply("second", &json!({}))?;
     let status = fleet.reaches("complete")?;
     ensure!(status["revision"] == status["stable"], "{status:#}");
     ensure!(fleet.found() == vec![("second".to_owned(), 2); 3], "{:?}", fleet.found());
+    let all = "/apis/twinprobe.dev/v1alpha1/probereports";
+    let reports = fleet.cluster.kubectl(&["get", "--raw", all], "")?;
+    let reports: Value = serde_json::from_str(&reports)?;
+    for (node, is_new) in ["n0", "n1", "n2"].into_iter().zip([false, true, false]) {
+        let mut items = reports["items"].as_array().context("reports")?.iter();
+        let report = items.find(|report| report["spec"]["node"] == node).context(node)?;
+        ensure!(report["spec"]["revision"] == status["revision"], "{report:#}");
+        // The API server keeps no list of fields for a report that an agent has replaced.
+        ensure!(report["metadata"]["managedFields"].is_array() == is_new, "{report:#}");
+    }
 
     fleet.cluster.kubectl(&["delete", "mp", "seen", "--timeout", "60s"], "").with_context(|| fleet.logs())?;
     for kind in ["mp", "proberevisions", "probeassignments", "pr"] {
