@@ -55,6 +55,13 @@ impl Lists {
     }
 }
 
+impl KnownNodes {
+    /// Tells whether nodes and reports were listed.
+    fn are_listed(&self) -> bool {
+        self.node_lists.has_ended && self.report_lists.has_ended
+    }
+}
+
 impl World {
     /// Takes a change of the nodes. Returns whether a rollout may depend on the change.
     pub fn take_node(&self, event: Event<PartialObjectMeta<Node>>) -> bool {
@@ -124,7 +131,7 @@ impl World {
     /// were listed.
     pub fn of_probe<T>(&self, probe: &str, with: impl FnOnce(&[NodeView<'_>]) -> T) -> Option<T> {
         let known = self.known.lock();
-        if !known.node_lists.has_ended || !known.report_lists.has_ended {
+        if !known.are_listed() {
             return None;
         }
         let reports = known.reports.get(probe);
@@ -137,7 +144,7 @@ impl World {
     /// Returns the nodes that have reported about a probe and are not there any more.
     pub fn gone(&self, probe: &str) -> Vec<String> {
         let known = self.known.lock();
-        if !known.node_lists.has_ended || !known.report_lists.has_ended {
+        if !known.are_listed() {
             return Vec::new();
         }
         let reported = known.reports.get(probe).into_iter().flat_map(BTreeMap::keys);
