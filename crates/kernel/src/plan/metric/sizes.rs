@@ -44,8 +44,8 @@ fn complete(spec: &mut MapSpec) -> Option<u32> {
     Some(usual)
 }
 
-/// Returns the number of entries of a map for which neither the source nor the configuration has a
-/// number; `None` if there is no usual number. All entries of an array are in memory and in windows, so that it gets fewer.
+/// Returns the usual number of entries, for a map without a number in the source and in the configuration; `None` for a map
+/// that needs its own. An array gets fewer, because all its entries are in memory and in windows.
 fn usual(map_type: u32) -> Option<u32> {
     if EventKind::from_bpf_type(map_type) == Some(EventKind::Ringbuf) {
         return Some(256 << 10);
